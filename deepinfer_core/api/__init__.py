@@ -1,0 +1,1 @@
+"""What a user touches: parameters, outputs, errors, configuration and the LLM class."""

@@ -1,0 +1,67 @@
+"""What comes back: one RequestOutput a request, answers or an error, never both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deepinfer_core.api.errors import DeepInferError
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """One token's log-probability under the model. `rank` is 1 for the most likely token; `text` is its own decoding."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The chosen token of one position, and the most likely alternatives in order (the chosen may be among them)."""
+
+    chosen: Logprob
+    top: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One answer. `text`, `token_ids` and `logprobs` end at the same place."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stop_reason: int | str | None = None  # the stop token or string that ended it; None for end-of-sequence and length
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    cumulative_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetrics:
+    """Times in seconds since the request arrived."""
+
+    first_token: float
+    finished: float
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """The outcome of one request. With `error`, `outputs` is empty."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    outputs: tuple[CompletionOutput, ...] = ()
+    error: DeepInferError | None = None
+    seed: int | None = None  # the seed that was used, given or drawn
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None  # the first position has none
+    num_cached_tokens: int = 0
+    prefill: Literal["bounded", "exact"] = "bounded"
+    metrics: RequestMetrics | None = None
+    warnings: tuple[str, ...] = field(default=())

@@ -1,0 +1,1 @@
+"""Batch files in and out."""

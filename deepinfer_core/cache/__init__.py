@@ -1,0 +1,1 @@
+"""Sizes and tensors of the cache pools."""

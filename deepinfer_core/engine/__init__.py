@@ -1,0 +1,1 @@
+"""From requests to outputs: admission, the overlapped step loop, the device step."""

@@ -1,0 +1,136 @@
+"""The scheduler's contract: requests in, step plans out, sampled tokens back.
+
+The scheduler owns which request has which slot and blocks, and every committed token. The device owns the true lengths
+while steps are in flight; a plan's decode positions are upper bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int32 = NDArray[np.int32]
+    Int64 = NDArray[np.int64]
+
+
+class SegmentKind(IntEnum):
+    """What a request does in a step."""
+
+    PREFILL = 0  # a chunk that does not reach the end of what is known; nothing is sampled
+    PREFILL_LAST = 1  # the chunk that ends the known tokens; its last row is sampled
+    DECODE = 2  # the last token (and drafts), whose ids and positions the device knows
+
+
+class FinishCode(IntEnum):
+    """Why a request ended, as the scheduler sees it."""
+
+    NONE = 0
+    STOP = 1  # an end-of-sequence or stop token
+    LENGTH = 2  # max_new_tokens, or the context is full
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """Sizes fixed for the life of a scheduler."""
+
+    max_slots: int  # requests running at once
+    num_blocks: int  # cache blocks in the pool
+    block_size: int  # native tokens a block
+    max_step_tokens: int  # rows a step
+    max_length: int  # positions a sequence may have
+    max_drafts: int = 0  # drafts a decode segment may carry
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerRequest:
+    """What the scheduler must know of a request. Requests are served in the order in which they are added."""
+
+    request: int  # a handle chosen by the caller, never reused
+    prompt: Int32
+    max_new_tokens: int
+    min_new_tokens: int = 0  # no stop token counts before this many
+    stop_tokens: tuple[int, ...] = ()
+    decoder_start: int = 0  # first position that runs the decoder half of the model
+    prompt_logits: bool = False  # logits of every row are wanted, not only of the last
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step as flat arrays: B segments (one a request), T rows, K kept rows, N logit rows.
+
+    The arrays are owned by the plan and may be read until its commit. Rows of a segment are consecutive.
+    """
+
+    step: int
+    # segments
+    request: Int64  # [B]
+    slot: Int32  # [B]
+    kind: Int32  # [B] SegmentKind
+    first_position: Int32  # [B] exact for prefill, an upper bound for decode
+    num_rows: Int32  # [B] rows of the segment; 1 + drafts for decode
+    drafts: Int32  # [B]
+    decoder_start: Int32  # [B]
+    sample_start: Int32  # [B] index into logit_rows of the segment's first sampled row (1 + drafts of them), or -1
+    # rows
+    tokens: Int32  # [T] token id, or -1 where the device knows it
+    segment: Int32  # [T] index of the row's segment
+    offset: Int32  # [T] index of the row within its segment
+    kept: Int32  # [K] rows that run the decoder half, ascending
+    kept_first: Int32  # [B] offset within the segment of its first kept row (num_rows where none is kept)
+    logit_rows: Int32  # [N] indices into `kept` of the rows whose logits are wanted, ascending
+    # tables
+    new_slots: Int32  # slots given to a request in this step; their tables start anew
+    new_slot_requests: Int64  # the request of each
+    table_slot: Int32  # block-table entries set in this step: block_table[slot, index] = block
+    table_index: Int32
+    table_block: Int32
+    max_end: int  # an upper bound on position + 1 over all rows
+    preempted: Int64  # requests put back to waiting by this plan
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did, for each segment that sampled, in plan order."""
+
+    request: Int64  # [n]
+    accepted: Int32  # [n] tokens appended; 0 when the request had ended or been preempted meanwhile
+    finish: Int32  # [n] FinishCode
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """Counts at this moment. free_blocks + used_blocks + cached_blocks == num_blocks always."""
+
+    waiting: int
+    running: int
+    free_blocks: int
+    used_blocks: int
+    cached_blocks: int
+    free_slots: int
+    preemptions: int
+
+
+class Scheduler(Protocol):
+    """Continuous batching over slots and blocks. Not thread-safe: one thread calls it."""
+
+    def add(self, request: SchedulerRequest) -> None:
+        """Queue a request. Raises `RequestTooLarge` with both numbers when it can never fit."""
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None when nothing can run now. Plans may be made before earlier ones are committed."""
+
+    def commit(self, step: int, tokens: Int32, counts: Int32) -> Committed:
+        """Take a step's results, in order of steps. tokens [n, 1 + max_drafts], counts [n] (accepted + 1 each)."""
+
+    def finish(self, request: int) -> None:
+        """End a request early (a stop string, an abort). Its slot and blocks return once no step in flight uses them."""
+
+    def stats(self) -> SchedulerStats: ...
+
+    def check(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""

@@ -1,0 +1,1 @@
+"""Reading safetensors checkpoints strictly."""

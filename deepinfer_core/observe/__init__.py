@@ -1,0 +1,1 @@
+"""Progress, timeline, metrics and logging."""

@@ -1,0 +1,1 @@
+"""Ranks, communicators and expert placement."""

@@ -1,0 +1,1 @@
+"""The plugin door: hook specifications, the guarded loader and the registry."""

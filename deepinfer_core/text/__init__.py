@@ -1,0 +1,1 @@
+"""Tokenizer, incremental detokenisation, chat prompts."""
