@@ -12,7 +12,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """One token's log-probability under the model. `rank` is 1 for the most likely token; `text` is its own decoding."""
+    """One token's log-probability under the model. The most likely token has rank 1; `text` is its own decoding."""
 
     token_id: int
     logprob: float

@@ -90,7 +90,7 @@ class Device(Protocol):
         """(free, total) bytes that the engine may plan with."""
 
     def kernels(self) -> Mapping[str, Kernel]:
-        """Op name -> kernel with the reference's signature. An op that is missing runs on its reference, and is reported."""
+        """Op name -> kernel with the reference's signature. A missing op runs on its reference, and is reported."""
 
     def queue(self) -> Queue:
         """A new execution queue on this device."""

@@ -100,7 +100,7 @@ class WindowView:
 @dataclass(frozen=True, slots=True)
 class PagedView:
     """Compressed entries of one KV source, in blocks. Entry j of a request is pool row
-    `block_table[slot, j // block_rows] * block_rows + j % block_rows` and covers positions j*ratio .. j*ratio+ratio-1."""
+    `block_table[slot, j // block_rows] * block_rows + j % block_rows`; it covers positions j*ratio .. (j+1)*ratio - 1."""
 
     pool: Tensor  # uint8 [blocks * block_rows, row bytes]
     format: RowFormat

@@ -128,7 +128,7 @@ class Scheduler(Protocol):
         """Take a step's results, in order of steps. tokens [n, 1 + max_drafts], counts [n] (accepted + 1 each)."""
 
     def finish(self, request: int) -> None:
-        """End a request early (a stop string, an abort). Its slot and blocks return once no step in flight uses them."""
+        """End a request early (a stop string, an abort). Slot and blocks return once no step in flight uses them."""
 
     def stats(self) -> SchedulerStats: ...
 
