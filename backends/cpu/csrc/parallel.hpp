@@ -1,0 +1,19 @@
+// The backend's worker threads and how a kernel spreads tasks over them. Which thread runs a task never changes a
+// result.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace deepinfer_cpu {
+
+// Threads that a kernel may use, the calling one included. Takes effect at the next parallel_for.
+void set_threads(int count);
+int threads();
+
+// Runs task(i) for every i in [0, count), on the calling thread and the workers; returns when all are done.
+// Tasks are taken one by one from a shared counter, so uneven tasks balance. Kernels call it from one thread at a time;
+// a second caller waits.
+void parallel_for(int64_t count, const std::function<void(int64_t)>& task);
+
+}  // namespace deepinfer_cpu

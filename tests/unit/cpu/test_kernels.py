@@ -1,0 +1,196 @@
+"""The CPU kernels: each agrees with its reference on every case, on every instruction set that runs here, and gives a
+row the same bits whatever rows and threads surround it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deepinfer_core.interfaces.ops import OpCase, Rows, Weight, WeightFormat
+from deepinfer_core.ops.cases import Maker
+from deepinfer_core.ops.catalogue import CATALOGUE
+from deepinfer_core.ops.table import resolve
+from deepinfer_cpu import _kernels
+from deepinfer_cpu.kernels import kernels
+
+CPU = torch.device("cpu")
+
+
+def _runs(isa: str) -> bool:
+    try:
+        _kernels.Table(isa)
+    except ValueError:
+        return False
+    return True
+
+
+SETS = [isa for isa in ("generic", "avx2", "avx512") if _runs(isa)]
+NAMES = sorted(kernels())
+
+
+@pytest.fixture(params=SETS)
+def isa(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = _kernels.threads()
+    yield _kernels.set_threads
+    _kernels.set_threads(before)
+
+
+def tensors(result: object) -> list[Tensor]:
+    if isinstance(result, Tensor):
+        return [result]
+    return [x for x in result if isinstance(x, Tensor)] if isinstance(result, tuple) else []
+
+
+def copied(case: OpCase) -> tuple[object, ...]:
+    return tuple(x.clone() if isinstance(x, Tensor) else x for x in case.args)
+
+
+def test_every_kernel_has_its_references_signature(isa: str) -> None:
+    assert resolve(kernels(isa)).fallbacks
+
+
+def test_an_unknown_instruction_set_is_refused() -> None:
+    with pytest.raises(ValueError, match="mmx"):
+        _kernels.Table("mmx")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_agrees_with_its_reference_on_every_case(name: str, isa: str) -> None:
+    spec, kernel = CATALOGUE[name], kernels(isa)[name]
+    for case in spec.cases(CPU, torch.float32, seed=3):
+        wanted_args, given_args = copied(case), copied(case)
+        wanted = tensors(spec.reference(*wanted_args, **case.kwargs))
+        result = tensors(kernel(*given_args, **case.kwargs))
+        if spec.mutates:
+            wanted, result = [wanted_args[0]], [given_args[0]]
+        tolerance = spec.tolerances["float32"]
+        for expected, actual in zip(wanted, result, strict=True):
+            torch.testing.assert_close(
+                actual,
+                expected,
+                atol=tolerance.absolute,
+                rtol=tolerance.relative,
+                equal_nan=True,
+                msg=lambda text, case=case: f"{name}, {case.name}: {text}",
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_number_of_threads_changes_no_bit(name: str, threads: Callable[[int], None]) -> None:
+    spec, kernel = CATALOGUE[name], kernels()[name]
+    for case in spec.cases(CPU, torch.float32, seed=4):
+        results = []
+        for count in (1, 3):
+            threads(count)
+            args = copied(case)
+            results.append([*tensors(kernel(*args, **case.kwargs)), *(tensors(args[:1]) if spec.mutates else [])])
+        for one, three in zip(*results, strict=True):
+            assert bits(one).equal(bits(three)), case.name
+
+
+def bits(x: Tensor) -> Tensor:
+    return x.contiguous().view(torch.uint8) if x.numel() else x
+
+
+# For each op with rows: (inputs for `rows` rows, how to call it on a subset of them).
+RowCall = Callable[[Tensor], list[Tensor]]
+
+
+def _row_calls(rows: int) -> dict[str, RowCall]:
+    make, k = Maker(CPU, torch.float32, 5), kernels()
+    x, streams = make.normal(rows, 160), make.normal(rows, 4, 32)
+    heads, vector = make.normal(rows, 3, 64), make.normal(rows, 32)
+    pre, comb = make.normal(rows, 4), make.normal(rows, 4, 4)
+    position = make.integers(0, 4000, rows, dtype=torch.int32)
+    fp8, fp4, bf16 = (make.weight(f, 96, 160) for f in (WeightFormat.FP8, WeightFormat.FP4, WeightFormat.BF16))
+    down = make.weight(WeightFormat.FP8, 160, 96)
+    grouped = make.weight(WeightFormat.FP8, 3 * 32, 64)
+    fn, base, scale = make.normal(24, 128, scale=0.05), make.normal(24), make.normal(3)
+    gate, bias = make.weight(WeightFormat.BF16, 7, 160), make.normal(7, scale=0.1)
+    norm, freq = make.normal(160), torch.linspace(1, 0.01, 16)
+    key, weights = make.normal(rows, 128), make.normal(4, 32)
+    experts = _expert_call(make, x, rows)
+    return {
+        "linear fp8": lambda i: [k["linear"](x[i], fp8, True)],
+        "linear fp4": lambda i: [k["linear"](x[i], fp4, True)],
+        "linear bf16": lambda i: [k["linear"](x[i], bf16, False)],
+        "lm_head": lambda i: [k["lm_head"](x[i], bf16)],
+        "grouped_linear": lambda i: [k["grouped_linear"](heads[i], grouped)],
+        "gated_mlp": lambda i: [k["gated_mlp"](x[i], fp8, fp8, down, 10.0, True)],
+        "route": lambda i: list(k["route"](x[i], gate, bias, 3, 1.5)),
+        "experts": experts,
+        "rms_norm": lambda i: [k["rms_norm"](x[i], norm, 1e-20)],
+        "apply_rope": lambda i: [k["apply_rope"](heads[i], position[i], freq)],
+        "hc_mixes": lambda i: list(k["hc_mixes"](streams[i], fn, base, scale, 1e-20, 1e-6, 20)),
+        "hc_collapse": lambda i: [k["hc_collapse"](streams[i], pre[i])],
+        "hc_expand": lambda i: [k["hc_expand"](vector[i], streams[i], pre[i], comb[i])],
+        "engram_gate": lambda i: [k["engram_gate"](streams[i], key[i], vector[i], weights, weights, 1e-20)],
+    }
+
+
+def _expert_call(make: Maker, x: Tensor, rows: int) -> RowCall:
+    k, top_k = kernels(), 2
+    chosen, routing = make.integers(0, 5, rows, top_k, dtype=torch.int32), make.normal(rows, top_k).abs()
+    w1, w3 = (make.weight(WeightFormat.FP4, 5, 64, 160) for _ in range(2))
+    w2 = make.weight(WeightFormat.FP4, 5, 160, 64)
+
+    def call(i: Tensor) -> list[Tensor]:
+        order, offsets = k["moe_permute"](chosen[i], 5)
+        y = k["experts"](x[i], order, offsets, routing[i], w1, w3, w2, 10.0, True)
+        return [k["moe_combine"](y, order, top_k)]
+
+    return call
+
+
+@pytest.mark.parametrize("name", sorted(_row_calls(1)))
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_rows_bits_do_not_depend_on_its_batch(name: str, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, 70))
+    subset = torch.tensor(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=rows)))
+    call = _row_calls(rows)[name]
+    for whole, part in zip(call(torch.arange(rows)), call(subset), strict=True):
+        assert bits(whole[subset]).equal(bits(part))
+
+
+@pytest.mark.parametrize("name", ["sparse_attention", "index_scores", "select_blocks", "select_topk"])
+@settings(max_examples=15, deadline=None)
+@given(drawn=st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
+def test_a_rows_attention_does_not_depend_on_its_batch(name: str, drawn: list[int]) -> None:
+    for case in CATALOGUE[name].cases(CPU, torch.float32, seed=6):
+        rows = case.args[0].shape[0]
+        if rows == 0:
+            continue
+        subset = torch.tensor(drawn) % rows
+        whole = kernels()[name](*case.args, **case.kwargs)
+        args = (take(x, subset, rows) for x in case.args)
+        part = kernels()[name](*args, **{key: take(x, subset, rows) for key, x in case.kwargs.items()})
+        assert bits(whole[subset]).equal(bits(part)), case.name
+
+
+def take(x: object, subset: Tensor, rows: int) -> object:
+    """The subset of whatever has one entry a row; pools, weights and numbers stay."""
+    if isinstance(x, Rows):
+        return Rows(*(getattr(x, f.name)[subset].contiguous() for f in fields(Rows)))
+    return x[subset] if isinstance(x, Tensor) and x.shape[:1] == (rows,) else x
+
+
+def test_fp8_weights_are_decoded_exactly(isa: str) -> None:
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    data = torch.where(codes.float().isnan(), 0.0, codes.float())
+    weight = Weight(
+        data.to(torch.float8_e4m3fn).view(8, 32), WeightFormat.FP8, torch.tensor([[127]], dtype=torch.uint8)
+    )
+    result = kernels(isa)["linear"](torch.eye(32), weight, False)
+    assert result.T.contiguous().equal(data.view(8, 32))
