@@ -44,8 +44,12 @@ class EngineConfig:
     seed: int | None = None  # base for requests without a seed; None: the system's randomness
 
     def __post_init__(self) -> None:
+        for name, (kinds, wanted) in _KINDS.items():
+            if type(getattr(self, name)) not in kinds:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} is not allowed: give {wanted}")
         for name in ("max_running", "max_step_tokens", "block_size"):
             self._at_least(name, 1)
+        self._at_least("device_index", 0)
         for name in ("max_length", "cache_tokens", "decoder_rows"):
             if getattr(self, name) is not None:
                 self._at_least(name, 1)
@@ -71,6 +75,15 @@ class EngineConfig:
                 raise ConfigError(f"unknown engine option {name!r}{nearest(name, known)}")
         return cls(**values)
 
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "model": ((str,), "a folder or the name of a model source"),
+    "backend": ((str, type(None)), "the name of a backend"),
+    "cache_memory": ((int, float), "a share in (0, 1]"),
+    "overlap": ((bool,), "true or false"),
+    "strict": ((bool,), "true or false"),
+    "seed": ((int, type(None)), "a whole number"),
+}
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "dtype": ("auto", "float32", "bfloat16"),
@@ -101,7 +114,7 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
         if name.startswith("DEEPINFER_") and name not in ENVIRONMENT
     )
     threads = env.get("DEEPINFER_THREADS")
-    if threads is not None and not (threads.isdigit() and int(threads) > 0):
+    if threads is not None and not (threads.isdecimal() and int(threads) > 0):
         raise ConfigError(f"DEEPINFER_THREADS = {threads!r} is not allowed: give a whole number of at least 1")
     disabled = frozenset(filter(None, env.get("DEEPINFER_PLUGINS_DISABLE", "").split(",")))
     return Environment(

@@ -112,7 +112,7 @@ def _bias(value: object) -> dict[int, float]:
         raise _fail("logit_bias", value, "give a mapping from token id to a number in [-100, 100]")
     bias: dict[int, float] = {}
     for token, amount in value.items():
-        if isinstance(token, str) and token.lstrip("-").isdigit():
+        if isinstance(token, str) and token.isdecimal() and len(token) < 12:
             token = int(token)  # JSON objects have string keys
         key = _integer("a key of logit_bias", token, 0, 2**31 - 1)
         bias[key] = _number(f"logit_bias[{key}]", amount, -100.0, 100.0)

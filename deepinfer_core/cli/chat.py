@@ -1,0 +1,128 @@
+"""`deepinfer chat`: a conversation with a model, typed or piped, one message a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from deepinfer_core.api.errors import RequestError
+from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
+
+if TYPE_CHECKING:
+    from deepinfer_core.api.llm import LLM
+    from deepinfer_core.text.chat import ChatAnswer
+
+HELP = "talk with a model"
+
+_PROMPT = "> "
+_COMMANDS = "/reset forgets the conversation, /exit (or end of file) leaves"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
+    parser.add_argument("--no-thinking", action="store_true", help="answer at once")
+    parser.add_argument("--show-thinking", action="store_true", help="print the thoughts before each answer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object an answer")
+    add_engine_options(parser)
+    add_sampling_options(parser)
+
+
+def run(args: Namespace) -> int:
+    """0 when every message was answered, 1 when some were not."""
+    typed = sys.stdin.isatty()
+    config = engine_config(args)
+    with load(args, config) as llm:
+        talk = Talk(llm, sampling_values(args), args.system, not args.no_thinking)
+        if typed:
+            print(_COMMANDS, file=sys.stderr)
+        failed = 0
+        for message in _messages(typed):
+            if typed and message == "/exit":
+                break
+            if typed and message == "/reset":
+                talk.reset()
+            else:
+                failed += not _answer(talk, message, args, typed)
+    return RequestError.exit_code if failed and not typed else 0
+
+
+class Talk:
+    """A conversation so far. A message that could not be answered is not part of it."""
+
+    def __init__(self, llm: LLM, params: dict[str, Any], system: str | None, thinking: bool) -> None:
+        self._llm = llm
+        self._params = params
+        self._options = {} if thinking else {"thinking": {"type": "disabled"}}
+        self._opening = [] if system is None else [{"role": "system", "content": system}]
+        self._turns: list[dict[str, str]] = []
+
+    def reset(self) -> None:
+        """Forget all but the system text."""
+        self._turns.clear()
+
+    def ask(self, message: str) -> ChatAnswer:
+        """Raises the request's error when it has no answer."""
+        asked = {"role": "user", "content": message}
+        found = self._llm.chat([*self._opening, *self._turns, asked], self._params, **self._options)
+        if found.output.error is not None:
+            raise found.output.error
+        answer = found.answers[0]
+        self._turns += [asked, {"role": "assistant", "content": answer.content}]
+        return answer
+
+
+def _messages(typed: bool) -> Iterator[str]:
+    """Lines that are not blank, until the end of standard input."""
+    if typed:
+        import readline  # noqa: F401  # gives input() its line editing
+
+    while True:
+        try:
+            line = input(_PROMPT if typed else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _answer(talk: Talk, message: str, args: Namespace, typed: bool) -> bool:
+    """Answer one message on standard output. While typing, Ctrl-C stops the answer and not the conversation."""
+    try:
+        answer = talk.ask(message)
+    except RequestError as error:
+        print(f"deepinfer: {error}", file=sys.stderr)
+        return False
+    except KeyboardInterrupt:
+        if not typed:
+            raise
+        print("(stopped)", file=sys.stderr)
+        return False
+    if args.json:
+        print(json.dumps(_record(answer)), flush=True)
+    else:
+        _print(answer, args.show_thinking)
+    return True
+
+
+def _print(answer: ChatAnswer, show_thinking: bool) -> None:
+    if show_thinking and answer.reasoning:
+        print(f"<think>{answer.reasoning}</think>")
+    for call in answer.tool_calls:
+        print(f"[{call.name} {call.arguments}]")
+    print(answer.content, flush=True)
+    if answer.finish_reason == "length":
+        print("(cut short by max_tokens)", file=sys.stderr)
+
+
+def _record(answer: ChatAnswer) -> dict[str, Any]:
+    calls = [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
+    return {
+        "content": answer.content,
+        "reasoning_content": answer.reasoning,
+        "tool_calls": calls,
+        "finish_reason": answer.finish_reason,
+    }

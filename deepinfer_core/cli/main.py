@@ -1,0 +1,128 @@
+"""The `deepinfer` program: finds the command, runs it, and turns whatever happens into a message and an exit code.
+
+Nothing heavy is imported here; a command's module is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from deepinfer_core.api.config import read_environment
+from deepinfer_core.api.errors import ConfigError, DeepInferError, DeviceError, nearest
+from deepinfer_core.observe import log
+
+if TYPE_CHECKING:
+    from deepinfer_core.plugin.hookspecs import Command
+
+# name -> (module, what `deepinfer --help` says of it: the module's HELP)
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "generate": ("deepinfer_core.cli.generate", "answer prompts given on the command line or on standard input"),
+    "run-batch": ("deepinfer_core.cli.run_batch", "answer every request of a JSONL file"),
+    "chat": ("deepinfer_core.cli.chat", "talk with a model"),
+    "bench": ("deepinfer_core.cli.bench", "measure the scheduler, whole answers, or single operations"),
+    "doctor": (
+        "deepinfer_core.cli.doctor",
+        "check the installation: versions, plugins, backends, and one computation on the chosen device",
+    ),
+    "plugins": (
+        "deepinfer_core.cli.plugins",
+        "list the installed plugins, what each provides and why one failed to load",
+    ),
+}
+
+EXIT_CODES = """exit codes:
+  0  all done
+  1  some requests failed
+  2  wrong usage: an option, a file, a model or a plugin
+  3  the engine or its device died
+"""
+
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except DeepInferError as error:
+        _say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains again when it flushes at its end
+        return _BROKEN_PIPE
+    except Exception:
+        traceback.print_exc()
+        _say("this is a fault of ours, not of your input: please report it with the lines above")
+        return DeviceError.exit_code
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_help(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else ConfigError.exit_code
+    if words[0] == "--version":
+        print(f"deepinfer {_version()}")
+        return 0
+    log.set_up(read_environment().log_level)
+    command = _command(words[0])
+    parser = ArgumentParser(prog=f"deepinfer {words[0]}", description=command.HELP)
+    command.configure(parser)
+    return command.run(parser.parse_args(words[1:]))
+
+
+def _command(name: str) -> Command:
+    """A command of ours, or one that a plugin registered."""
+    if name in COMMANDS:
+        return cast("Command", importlib.import_module(COMMANDS[name][0]))
+    if name.startswith("-"):
+        raise ConfigError(f"unknown option {name!r}: options come after the command; see deepinfer --help")
+    from deepinfer_core.plugin.loader import load_plugins
+
+    added = load_plugins(read_environment()).registry.commands
+    if name in added:
+        return added[name]
+    known = [*COMMANDS, *added]
+    raise ConfigError(f"unknown command {name!r}{nearest(name, known)}; commands: {', '.join(known)}")
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: deepinfer COMMAND [options]",
+            "       deepinfer COMMAND --help",
+            "       deepinfer --version",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "Plugins may add commands: `deepinfer plugins` lists them.",
+            "",
+            EXIT_CODES.rstrip(),
+        ]
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("deepinfer-core")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _say(message: str) -> None:
+    print(f"deepinfer: {message}", file=sys.stderr)

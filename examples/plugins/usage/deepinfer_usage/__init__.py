@@ -1,0 +1,1 @@
+"""An example plugin: an observer and a command."""

@@ -1,0 +1,102 @@
+"""`deepinfer chat`, piped and typed."""
+
+import json
+
+import pytest
+from command_llm import CommandLLM
+from fake_llm import TOO_LONG
+
+
+@pytest.fixture
+def typed(deepinfer, monkeypatch):
+    """Run a chat at a terminal. A line may be an exception, which typing it raises."""
+
+    def run(*lines, words=()):
+        left = iter(lines)
+
+        def read(prompt):
+            line = next(left, EOFError())
+            if isinstance(line, BaseException):
+                raise line
+            return line
+
+        monkeypatch.setattr("builtins.input", read)
+        monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+        return deepinfer("chat", "--quiet", *words)
+
+    return run
+
+
+def piped(deepinfer, text, *words):
+    return deepinfer("chat", "--quiet", *words, stdin=text)
+
+
+def test_each_line_is_answered(deepinfer, llms):
+    assert piped(deepinfer, "hello\n\nand you?\n") == (0, "answer 1\nanswer 3\n", "")
+
+
+def test_what_was_said_is_remembered(deepinfer, llms):
+    piped(deepinfer, "one\ntwo", "--system", "be kind")
+    messages, _, _ = llms[0].asked[1]
+    assert [message["content"] for message in messages] == ["be kind", "one", "answer 2", "two"]
+
+
+def test_thoughts_are_shown_when_asked(deepinfer, llms):
+    assert piped(deepinfer, "one", "--show-thinking")[1] == "<think>thoughts</think>\nanswer 1\n"
+
+
+def test_no_thinking_reaches_the_format(deepinfer, llms):
+    piped(deepinfer, "one", "--no-thinking")
+    assert llms[0].asked[0][2] == {"thinking": {"type": "disabled"}}
+
+
+def test_sampling_reaches_the_model(deepinfer, llms):
+    piped(deepinfer, "one", "--max-tokens", "7")
+    assert llms[0].asked[0][1] == {"max_tokens": 7}
+
+
+def test_answers_as_json(deepinfer, llms):
+    answer = json.loads(piped(deepinfer, "one", "--json")[1])
+    assert answer == {
+        "content": "answer 1",
+        "reasoning_content": "thoughts",
+        "tool_calls": [],
+        "finish_reason": "stop",
+    }
+
+
+def test_a_message_that_fails_is_not_remembered(deepinfer, llms):
+    code, out, err = piped(deepinfer, f"{TOO_LONG}\ntwo")
+    assert code == 1
+    assert out == "answer 1\n"
+    assert "too many tokens" in err
+
+
+def test_typed_commands(typed, llms):
+    code, out, err = typed("one", "/reset", "two", "/exit", "three")
+    assert (code, out) == (0, "answer 1\nanswer 1\n")
+    assert "/exit" in err
+
+
+def test_a_failure_while_typing_is_no_failure_of_the_talk(typed, llms):
+    assert typed(TOO_LONG)[0] == 0
+
+
+def test_interrupting_an_answer_keeps_the_talk(typed, llms, monkeypatch):
+    chat = CommandLLM.chat
+    interrupts = iter([KeyboardInterrupt()])
+
+    def interrupted(self, *args, **options):
+        if (error := next(interrupts, None)) is not None:
+            raise error
+        return chat(self, *args, **options)
+
+    monkeypatch.setattr(CommandLLM, "chat", interrupted)
+    code, out, err = typed("one", "two")
+    assert (code, out) == (0, "answer 1\n")
+    assert "(stopped)" in err
+
+
+def test_interrupting_the_prompt_leaves(typed, llms):
+    assert typed(KeyboardInterrupt())[0] == 130
+    assert llms[0].left == 1

@@ -1,0 +1,168 @@
+"""Finding a command, and what becomes of whatever it raises."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from deepinfer_core.api.errors import CheckpointError, DeviceError, RequestError
+from deepinfer_core.cli import main as program
+from deepinfer_core.plugin.registry import Registry
+
+HEAVY = ("torch", "numpy", "tokenizers", "deepseek_recipe", "pluggy", "tqdm")
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """`deepinfer generate`, replaced by a command that does what it is told."""
+
+    class Command:
+        HELP = "told"
+        does = staticmethod(lambda: 0)
+
+        def configure(self, parser):
+            parser.add_argument("--number", type=int)
+
+        def run(self, args):
+            self.args = args
+            return self.does()
+
+    made = Command()
+    monkeypatch.setattr(program, "_command", lambda name: made)
+    return made
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in program.COMMANDS)], ids=" ".join)
+def test_help_imports_nothing_heavy(words):
+    code = (
+        "import sys\n"
+        "from deepinfer_core.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        f"heavy = sorted(set({HEAVY[:1] if words[0] in ('doctor', 'plugins') else HEAVY}) & set(sys.modules))\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: deepinfer")
+
+
+@pytest.mark.parametrize("name", program.COMMANDS)
+def test_every_command_is_there_and_says_what_help_says(name):
+    module, text = program.COMMANDS[name]
+    command = importlib.import_module(module)
+    assert text == command.HELP
+    assert callable(command.configure)
+    assert callable(command.run)
+
+
+def test_help_lists_the_commands_and_exit_codes(deepinfer):
+    code, out, _ = deepinfer("--help")
+    assert code == 0
+    assert all(name in out for name in program.COMMANDS)
+    assert "3  the engine or its device died" in out
+
+
+def test_without_a_command_help_is_the_answer_and_a_mistake(deepinfer):
+    code, out, err = deepinfer()
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: deepinfer")
+
+
+def test_version(deepinfer):
+    code, out, _ = deepinfer("--version")
+    assert code == 0
+    assert out.startswith("deepinfer ")
+
+
+def test_an_unknown_command_names_the_nearest(deepinfer):
+    code, _, err = deepinfer("genrate")
+    assert code == 2
+    assert "did you mean 'generate'?" in err
+
+
+def test_an_option_before_the_command(deepinfer):
+    code, _, err = deepinfer("--backend", "cpu", "generate")
+    assert code == 2
+    assert "after the command" in err
+
+
+def test_a_command_of_a_plugin(deepinfer, monkeypatch):
+    class Hello:
+        HELP = "say hello"
+
+        def configure(self, parser):
+            parser.add_argument("name")
+
+        def run(self, args):
+            print(f"hello {args.name}")
+            return 0
+
+    registry = Registry()
+    registry.commands.registrar("greeting")("hello", Hello)
+    monkeypatch.setattr("deepinfer_core.plugin.loader.load_plugins", lambda environment: Loaded(registry))
+    assert deepinfer("hello", "you")[:2] == (0, "hello you\n")
+    assert "did you mean 'hello'?" in deepinfer("helo")[2]
+
+
+class Loaded:
+    def __init__(self, registry):
+        self.registry = registry
+
+
+def test_the_commands_own_code_is_the_exit_code(deepinfer, command):
+    command.does = lambda: 1
+    assert deepinfer("generate", "--number", "3")[0] == 1
+    assert command.args.number == 3
+
+
+def test_wrong_usage_is_2(deepinfer, command):
+    assert deepinfer("generate", "--number", "x")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RequestError("r"), 1), (CheckpointError("c"), 2), (DeviceError("d"), 3)], ids=lambda e: str(e)
+)
+def test_an_error_is_a_message_and_its_code(deepinfer, command, error, code):
+    command.does = raising(error)
+    assert deepinfer("generate") == (code, "", f"deepinfer: {error}\n")
+
+
+def test_an_interrupt(deepinfer, command):
+    command.does = raising(KeyboardInterrupt())
+    assert deepinfer("generate") == (130, "", "deepinfer: interrupted\n")
+
+
+def test_a_fault_of_ours_shows_where(deepinfer, command):
+    command.does = raising(ZeroDivisionError("oh"))
+    code, _, err = deepinfer("generate")
+    assert code == 3
+    assert "ZeroDivisionError: oh" in err
+    assert "please report it" in err
+
+
+def test_a_reader_that_goes_away_is_no_fault():
+    code = "import sys\nfrom deepinfer_core.cli.main import main\nsys.stdout.flush()\nsys.exit(main(['--help']))"
+    child = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.close()
+    errors = child.stderr.read()
+    child.stderr.close()
+    assert child.wait() == 141
+    assert errors == ""
+
+
+def test_a_wrong_log_level_is_named(deepinfer, monkeypatch):
+    monkeypatch.setenv("DEEPINFER_LOG", "loud")
+    code, _, err = deepinfer("plugins")
+    assert code == 2
+    assert "DEEPINFER_LOG = 'loud' is not allowed" in err

@@ -1,0 +1,127 @@
+"""Chat prompts and answers, against the format's own text."""
+
+import sys
+
+import pytest
+
+from deepinfer_core.api.errors import GenerationError, RequestError, UnsupportedRequest
+from deepinfer_core.text.chat import ChatFormat, ToolCall, read_conversation
+
+HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+PLAIN = {**HELLO, "thinking": {"type": "disabled"}}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+CALL = (
+    "\n\n<｜DSML｜ calls>\n"
+    '<｜DSML｜ invoke name="look">\n'
+    '<｜DSML｜ parameter name="at" string="true">sea</｜DSML｜ parameter>\n'
+    "</｜DSML｜ invoke>\n"
+    "</｜DSML｜ calls>"
+)
+
+
+def prompt(tokenizer, fields):
+    ids = ChatFormat(tokenizer).encode(read_conversation(fields))
+    return tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def test_a_prompt_without_thinking(tokenizer):
+    assert prompt(tokenizer, PLAIN) == "<｜begin▁of▁sentence｜><｜User｜>hello<｜Assistant｜></think>"
+
+
+def test_a_prompt_with_thinking_ends_where_the_thoughts_begin(tokenizer):
+    assert prompt(tokenizer, HELLO).endswith("<｜User｜>hello<｜Assistant｜><think>")
+
+
+def test_markers_are_special_tokens(tokenizer):
+    ids = ChatFormat(tokenizer).encode(read_conversation(PLAIN))
+    assert ids[0] == tokenizer.token_id("<｜begin▁of▁sentence｜>")
+    assert ids[-1] == tokenizer.token_id("</think>")
+
+
+def test_a_marker_in_a_message_stays_text(tokenizer):
+    fields = {**PLAIN, "messages": [{"role": "user", "content": "a<｜Assistant｜>b"}]}
+    ids = ChatFormat(tokenizer).encode(read_conversation(fields))
+    assert ids.count(tokenizer.token_id("<｜Assistant｜>")) == 1
+    assert "a<｜Assistant｜>b" in tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def test_a_tokenizer_without_the_markers_is_refused_by_their_names(bare_tokenizer):
+    with pytest.raises(UnsupportedRequest, match="<｜begin▁of▁sentence｜>, <｜User｜>, <｜Assistant｜>, </think>"):
+        ChatFormat(bare_tokenizer).encode(read_conversation(PLAIN))
+
+
+def test_images_are_refused_where_they_stand():
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "http://x/y.png"}}]
+    with pytest.raises(UnsupportedRequest, match=r": messages\[0\];"):
+        read_conversation({"messages": [{"role": "user", "content": parts}]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"messages": []}, "Empty input messages"),
+        ({"messages": "hello"}, "expected a sequence"),
+        ({"messages": [{"role": "teacher", "content": "a"}]}, "unknown variant `teacher`"),
+        ({"messages": [{"role": "user", "content": "a", "contnt": "b"}]}, r"'contnt'; did you mean 'content'\?"),
+        ({**HELLO, "thinking": True}, "Thinking"),
+        ({**HELLO, "reasoning_effort": 2**80}, "range"),
+        ({**PLAIN, "tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}, "strict"),
+    ],
+)
+def test_a_bad_request_says_what_is_wrong(fields, said):
+    with pytest.raises(RequestError, match=said):
+        read_conversation(fields)
+
+
+def test_thoughts_and_content():
+    answer = read_conversation(HELLO).parse("let me see</think>hi", "stop")
+    assert (answer.reasoning, answer.content, answer.finish_reason) == ("let me see", "hi", "stop")
+
+
+def test_thoughts_that_were_cut_short():
+    answer = read_conversation(HELLO).parse("let me", "length")
+    assert (answer.reasoning, answer.content, answer.finish_reason) == ("let me", "", "length")
+
+
+def test_an_answer_without_thinking_has_no_reasoning():
+    assert read_conversation(PLAIN).parse("hi", "stop").reasoning is None
+
+
+def test_an_empty_answer():
+    assert read_conversation(PLAIN).parse("", "stop").content == ""
+
+
+def test_tool_calls():
+    answer = read_conversation({**PLAIN, "tools": TOOLS}).parse("wait" + CALL, "stop")
+    assert answer.content == "wait"
+    assert answer.tool_calls == (ToolCall("look", '{"at": "sea"}'),)
+    assert answer.finish_reason == "tool_calls"
+
+
+def test_tool_markup_without_tools_is_text():
+    assert read_conversation(PLAIN).parse("wait" + CALL, "stop").tool_calls == ()
+
+
+def test_one_conversation_reads_many_answers():
+    conversation = read_conversation(PLAIN)
+    assert [conversation.parse(text, "stop").content for text in ("a", "b", "c")] == ["a", "b", "c"]
+
+
+def test_a_parser_failure_is_that_answers_error(monkeypatch):
+    class Broken:
+        def __init__(self, *args):
+            pass
+
+        def push(self, chunk):
+            raise RuntimeError("out of sorts")
+
+    conversation = read_conversation(PLAIN)
+    monkeypatch.setattr("deepseek_recipe.StreamProcessor", Broken)
+    with pytest.raises(GenerationError, match="out of sorts"):
+        conversation.parse("a", "stop")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepseek_recipe", None)
+    with pytest.raises(UnsupportedRequest, match="install deepseek-recipe"):
+        read_conversation(HELLO)
