@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deepinfer_core.interfaces.cache import CacheSpec
-from deepinfer_core.interfaces.ops import Rows
+from deepinfer_core.interfaces.ops import Rows, WeightFormat
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +75,8 @@ class ModelInfo:
     decoder_rows: int  # prompt rows that bounded prefill keeps; 0 when the model has no decoder half to bound
     max_drafts: int  # drafts a step the checkpoint's draft stages can make; 0 when there are none
     stored_bytes: int
+    num_experts: int = 0  # routed experts of a layer; 0 when there are none to place
+    weight_formats: tuple[WeightFormat, ...] = ()  # formats that the device must have matrices in
 
 
 class Model(Protocol):
@@ -94,5 +96,8 @@ class ModelFactory(Protocol):
 
     def inspect(self, folder: Path, config: Mapping[str, Any]) -> ModelInfo:
         """Check config and tensor headers; raise a named error before anything is read. Loads nothing."""
+
+    def cache_spec(self, config: Mapping[str, Any], options: ModelOptions) -> CacheSpec:
+        """What the loaded model's own `cache_spec` will be."""
 
     def load(self, folder: Path, config: Mapping[str, Any], context: ModelContext) -> Model: ...

@@ -20,7 +20,9 @@ class WeightFormat(Enum):
 
     F32 = "f32"  # data [out, in] float32, no scale
     BF16 = "bf16"  # data [out, in] bfloat16, no scale
-    FP8 = "fp8"  # data [out, in] float8_e4m3fn, scale [ceil(out/32), ceil(in/32)] uint8 (E8M0 bytes)
+    # data [out, in] float8_e4m3fn, scale [ceil(out/32), ceil(in/32)] uint8 (E8M0 bytes); a table that `engram_lookup`
+    # reads has a scale for each 32 numbers of a row instead: [out, in/32]
+    FP8 = "fp8"
     FP4 = "fp4"  # data [out, in/2] uint8, two E2M1 a byte, low nibble first; scale [out, in/32] uint8 (E8M0 bytes)
 
 
@@ -79,6 +81,10 @@ class Rows:
     def __len__(self) -> int:
         return int(self.slot.shape[0])
 
+    def take(self, index: Tensor) -> Rows:
+        """Some of the rows. `first_row` still counts within the rows that they were taken from."""
+        return Rows(*(getattr(self, name)[index] for name in self.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
@@ -100,7 +106,7 @@ class WindowView:
 @dataclass(frozen=True, slots=True)
 class PagedView:
     """Compressed entries of one KV source, in blocks. Entry j of a request is pool row
-    `block_table[slot, j // block_rows] * block_rows + j % block_rows`; it covers positions j*ratio .. (j+1)*ratio - 1."""
+    `block_table[slot, j // block_rows] * block_rows + j % block_rows`; it covers positions j*ratio .. (j+1)*ratio-1."""
 
     pool: Tensor  # uint8 [blocks * block_rows, row bytes]
     format: RowFormat

@@ -52,8 +52,8 @@ class SchedulerRequest:
 
     request: int  # a handle chosen by the caller, never reused
     prompt: Int32
-    max_new_tokens: int
-    min_new_tokens: int = 0  # no stop token counts before this many
+    max_new_tokens: int  # 0: the prompt alone; what its last row samples is dropped
+    min_new_tokens: int = 0  # a stop token counts only with at least this many tokens before it
     stop_tokens: tuple[int, ...] = ()
     decoder_start: int = 0  # first position that runs the decoder half of the model
     prompt_logits: bool = False  # logits of every row are wanted, not only of the last
@@ -90,7 +90,7 @@ class StepPlan:
     table_index: Int32
     table_block: Int32
     max_end: int  # an upper bound on position + 1 over all rows
-    preempted: Int64  # requests put back to waiting by this plan
+    preempted: Int64  # requests put back to waiting since the plan before
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Committed:
     """What a commit did, for each segment that sampled, in plan order."""
 
     request: Int64  # [n]
-    accepted: Int32  # [n] tokens appended; 0 when the request had ended or been preempted meanwhile
+    accepted: Int32  # [n] tokens appended, a stop token included; 0 when the request had ended or been preempted
     finish: Int32  # [n] FinishCode
 
 
@@ -121,6 +121,9 @@ class Scheduler(Protocol):
     def add(self, request: SchedulerRequest) -> None:
         """Queue a request. Raises `RequestTooLarge` with both numbers when it can never fit."""
 
+    def set_drafts(self, request: int, drafts: int) -> None:
+        """Let the request's next decode segments carry at most `drafts` drafts; it starts with `max_drafts`."""
+
     def plan(self) -> StepPlan | None:
         """The next step, or None when nothing can run now. Plans may be made before earlier ones are committed."""
 
@@ -128,7 +131,10 @@ class Scheduler(Protocol):
         """Take a step's results, in order of steps. tokens [n, 1 + max_drafts], counts [n] (accepted + 1 each)."""
 
     def finish(self, request: int) -> None:
-        """End a request early (a stop string, an abort). Slot and blocks return once no step in flight uses them."""
+        """End a request early (a stop string, an abort). Slot and blocks return once no step in flight uses them.
+
+        Nothing happens when it has already ended.
+        """
 
     def stats(self) -> SchedulerStats: ...
 
