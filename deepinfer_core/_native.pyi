@@ -1,0 +1,35 @@
+"""Types of the C++ module. Meanings are in `interfaces/scheduler.py`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Scheduler:
+    def __init__(
+        self,
+        *,
+        max_slots: int,
+        num_blocks: int,
+        block_size: int,
+        max_step_tokens: int,
+        max_length: int,
+        max_drafts: int,
+    ) -> None: ...
+    def add(
+        self,
+        *,
+        request: int,
+        prompt: NDArray[np.int32],
+        max_new_tokens: int,
+        min_new_tokens: int,
+        stop_tokens: tuple[int, ...],
+        decoder_start: int,
+        prompt_logits: bool,
+    ) -> None: ...
+    def set_drafts(self, request: int, drafts: int) -> None: ...
+    def plan(self) -> dict[str, Any] | None: ...
+    def commit(self, step: int, tokens: NDArray[np.int32], counts: NDArray[np.int32]) -> dict[str, Any]: ...
+    def finish(self, request: int) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def check(self) -> None: ...

@@ -1,0 +1,68 @@
+"""The Scheduler of `interfaces/scheduler.py` over the C++ one. Conversions only; every decision is made in `csrc/`."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from deepinfer_core import _native
+from deepinfer_core.interfaces.scheduler import (
+    Committed,
+    SchedulerLimits,
+    SchedulerRequest,
+    SchedulerStats,
+    StepPlan,
+)
+
+if TYPE_CHECKING:
+    from deepinfer_core.interfaces.scheduler import Int32
+
+
+class NativeScheduler:
+    """Continuous batching, first come first served. Not thread-safe: one thread calls it.
+
+    A step takes decode segments first, then prefills under way, then newcomers, each in order of arrival, up to
+    `max_step_tokens` rows. When a decode finds no free block, the latest arrival is preempted: it waits again, in its
+    place, and later prefills its prompt and all that it had committed. Planning and committing release the GIL.
+    """
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        """Raises ValueError for a limit that cannot be."""
+        self.limits = limits
+        self._core = _native.Scheduler(**{f.name: getattr(limits, f.name) for f in fields(limits)})
+
+    def add(self, request: SchedulerRequest) -> None:
+        """Queue a request. Raises `RequestTooLarge`, `PromptTooLong` or `RequestError` for what can never be served."""
+        self._core.add(
+            request=request.request,
+            prompt=request.prompt,
+            max_new_tokens=request.max_new_tokens,
+            min_new_tokens=request.min_new_tokens,
+            stop_tokens=request.stop_tokens,
+            decoder_start=request.decoder_start,
+            prompt_logits=request.prompt_logits,
+        )
+
+    def set_drafts(self, request: int, drafts: int) -> None:
+        """Let the request's next decode segments carry at most `drafts` drafts; it starts with `max_drafts`."""
+        self._core.set_drafts(request, drafts)
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None when nothing can run before a commit or an `add`."""
+        plan = self._core.plan()
+        return None if plan is None else StepPlan(**plan)
+
+    def commit(self, step: int, tokens: Int32, counts: Int32) -> Committed:
+        """Take a step's results. Raises ValueError, and changes nothing, for results that do not fit the step."""
+        return Committed(**self._core.commit(step, tokens, counts))
+
+    def finish(self, request: int) -> None:
+        """End a request early. Nothing happens when it has already ended."""
+        self._core.finish(request)
+
+    def stats(self) -> SchedulerStats:
+        return SchedulerStats(**self._core.stats())
+
+    def check(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        self._core.check()
