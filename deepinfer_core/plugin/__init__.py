@@ -1,1 +1,4 @@
-"""The plugin door: hook specifications, the guarded loader and the registry."""
+"""The plugin door: hook specifications, the guarded loader, the registry and the choice of a backend.
+
+Nothing here runs during a step: hooks are called once, at set-up, and leave plain factories behind.
+"""
