@@ -1,0 +1,1 @@
+"""Measuring the engine: what `deepinfer bench` prints. Nothing here asserts a time."""
