@@ -71,6 +71,8 @@ def _plugins(plugins: list[dict[str, Any]], reports: dict[str, dict[str, str]]) 
     for one in plugins:
         what = ", ".join(one["provides"]) if one["status"] == "loaded" else one["reason"]
         origin = f"{one['distribution']} {one['version']}".strip()
+        if one["built_for"] is not None:
+            origin += f", interface {one['built_for']}"
         yield f"  {one['plugin']} ({origin}) {one['status']}: {what or 'provides nothing'}"
         yield from (f"    {name}: {value}" for name, value in reports.get(one["plugin"], {}).items())
 

@@ -183,4 +183,4 @@ def _remembered(plan: StepPlan, prefill: NDArray[np.bool_], rows: int) -> tuple[
 
 def _starts(counts: Int32) -> NDArray[np.int64]:
     """Where each run begins when runs of these lengths are laid end to end."""
-    return counts.cumsum(dtype=np.int64) - counts
+    return np.cumsum(counts) - counts

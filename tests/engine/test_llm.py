@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_tokenizers import byte_level_json
 
 import deepinfer_core
 from deepinfer_core import LLM, DeepInferError, RequestOutput, SamplingParams
@@ -18,6 +19,7 @@ from deepinfer_core.api.interrupt import interrupt_held
 from deepinfer_core.api.llm import IN_FLIGHT
 from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.runner import Runner
+from deepinfer_core.text.chat import ChatFormat, read_conversation
 
 TINY = str(Path(__file__).parents[1] / "data" / "tiny_v41")
 OPTIONS: dict[str, Any] = {
@@ -271,6 +273,50 @@ def test_without_a_tokenizer_chat_is_refused(llm: LLM) -> None:
     assert llm.tokenizer is None
     with pytest.raises(UnsupportedRequest, match="chat needs a tokenizer"):
         llm.chat([{"role": "user", "content": "hello"}])
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    """The same checkpoint with a tokenizer."""
+    folder = tmp_path_factory.mktemp("talking")
+    for path in Path(TINY).iterdir():
+        (folder / path.name).symlink_to(path)
+    (folder / "tokenizer.json").write_text(byte_level_json(), encoding="utf-8")
+    with LLM(str(folder), **{**OPTIONS, "max_length": 192}) as made:
+        yield made
+
+
+def test_texts_are_answered_with_texts(talking: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+    assert talking.tokenizer is not None
+    (output,) = talking.generate("one, two", params)
+    assert list(output.prompt_token_ids) == talking.tokenizer.encode("one, two")
+    (answer,) = output.outputs
+    assert answer.text == talking.tokenizer.decode(answer.token_ids)
+    (ids,) = talking.generate([list(output.prompt_token_ids)], params)
+    assert ids.outputs == output.outputs
+
+
+def test_a_conversation_is_rendered_answered_and_read(talking: LLM) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    params = {"temperature": 0.0, "max_tokens": 8, "n": 2, "logit_bias": dict.fromkeys(range(97, 123), 100.0)}
+    found = talking.chat(messages, params, thinking={"type": "disabled"})
+    conversation = read_conversation({"messages": messages, "thinking": {"type": "disabled"}})
+    assert talking.tokenizer is not None
+    assert found.output.prompt_token_ids == ChatFormat(talking.tokenizer).encode(conversation)
+    assert [answer.content for answer in found.answers] == [answer.text for answer in found.output.outputs]
+    assert len(found.answers[0].content) == 8
+    assert found.answers[0].finish_reason == "length"
+
+
+def test_a_conversation_that_is_none_is_refused(talking: LLM) -> None:
+    with pytest.raises(RequestError):
+        talking.chat([{"role": "nobody", "content": "hello"}])
+    with pytest.raises(RequestError, match="did you mean 'temperature'"):
+        talking.chat([{"role": "user", "content": "hello"}], {"temprature": 1.0})
+    long = talking.chat([{"role": "user", "content": "x" * 200}])
+    assert isinstance(long.output.error, PromptTooLong)
+    assert long.answers == ()
 
 
 def test_the_report_names_the_backend(llm: LLM) -> None:

@@ -24,6 +24,12 @@ struct Job {
     }
 };
 
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 class Pool {
   public:
     ~Pool() { resize(0); }
@@ -60,7 +66,7 @@ class Pool {
     static void await_change(std::atomic<Value>& flag, Value old) {
         for (int i = 0; i < kSpins; ++i) {
             if (flag.load(std::memory_order_acquire) != old) return;
-            __builtin_ia32_pause();
+            pause();
         }
         flag.wait(old);
     }

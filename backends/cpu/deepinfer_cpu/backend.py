@@ -1,4 +1,4 @@
-"""The CPU backend and its device: the host itself. Kernels are in `kernels.py`, the worker thread in `queue.py`."""
+"""The CPU backend and its device: the host itself. Kernels are in `kernels/`, the worker thread in `queue.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 
 import torch
 
-from deepinfer_core.api.errors import ConfigError
+from deepinfer_core.api.errors import ConfigError, PluginError
 from deepinfer_core.interfaces.backend import Capabilities, Determinism, Probe
 from deepinfer_core.interfaces.ops import Kernel, RowFormat, WeightFormat
 from deepinfer_core.interfaces.parallel import Communicator, Group
@@ -20,22 +20,21 @@ from deepinfer_cpu.queue import WorkerQueue
 
 
 class CpuBackend:
-    """Always available. `threads` is how many the kernels may use; None leaves that to the environment."""
+    """Always available. `threads` is how many the kernels and torch may use; None: torch's own count."""
 
     name = "cpu"
     interface = built_for
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads
+        self._threads = threads or torch.get_num_threads()
 
     def probe(self) -> Probe:
-        threads = self._threads or torch.get_num_threads()
         machine = platform.machine()
         return Probe(
             available=True,
-            reason=f"{machine}, {os.cpu_count()} processors, {threads} threads",
+            reason=f"{machine}, {os.cpu_count()} processors, {self._threads} threads",
             devices=(machine,),
-            versions={"torch": torch.__version__, "threads": str(threads)},
+            versions={"torch": torch.__version__, "threads": str(self._threads)},
         )
 
     def capabilities(self) -> Capabilities:
@@ -57,7 +56,7 @@ class CpuBackend:
 class CpuDevice:
     """The host as a device. `close` ends the queues that it gave."""
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int) -> None:
         self._threads = threads
         self._queues: list[WorkerQueue] = []
         self._numbers = count()
@@ -70,8 +69,12 @@ class CpuDevice:
         return read_memory()
 
     def kernels(self) -> Mapping[str, Kernel]:
-        from deepinfer_cpu.kernels import kernels
-
+        try:
+            from deepinfer_cpu._kernels import set_threads
+            from deepinfer_cpu.kernels import kernels
+        except ImportError as error:
+            raise PluginError(f"the CPU kernels cannot be loaded ({error}): build them with build.sh") from error
+        set_threads(self._threads)
         return kernels()
 
     def queue(self) -> WorkerQueue:
@@ -93,5 +96,4 @@ class CpuDevice:
 
     def _limit_threads(self) -> None:
         torch.get_num_threads()  # torch sets a thread's count up when first asked, and would overwrite ours later
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._threads)
