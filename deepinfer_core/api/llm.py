@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -87,11 +88,11 @@ class LLM:
         made = make_requests(prompts, params)
         outputs = {i: failure(one.request, one.error) for i, one in enumerate(made) if isinstance(one, Refused)}
         wanted = [(i, one) for i, one in enumerate(made) if isinstance(one, Request)]
-        with make_progress() if progress else NoProgress() as shown:
+        with closing(self._run(wanted)) as run, make_progress() if progress else NoProgress() as shown:
             shown.start(len(made), len(outputs))
             shown.ready()
             try:
-                for place, output in self._run(wanted):
+                for place, output in run:
                     outputs[place] = output
                     shown.advance(sum(len(answer.token_ids) for answer in output.outputs))
             except DeviceError as error:
@@ -133,7 +134,7 @@ class LLM:
             self._closed = True
             self._built.close()
 
-    def _run(self, requests: Iterable[tuple[int, Request]]) -> Iterator[tuple[int, RequestOutput]]:
+    def _run(self, requests: Iterable[tuple[int, Request]]) -> Generator[tuple[int, RequestOutput], None, None]:
         """(place, output) of each (place, request), as they finish."""
         if self._closed:
             raise DeviceError("this LLM is closed: make a new one")

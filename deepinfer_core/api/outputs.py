@@ -30,7 +30,8 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
-    """One answer. `text`, `token_ids` and `logprobs` end at the same place."""
+    """One answer. `token_ids` and `logprobs` end with the token that ended it, a stop token included; `text` ends there
+    too, without the stop string or stop token unless `include_stop` keeps it."""
 
     index: int
     text: str

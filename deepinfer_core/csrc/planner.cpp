@@ -11,10 +11,9 @@ std::unique_ptr<StepPlan> Scheduler::plan() {
     StepBuilder builder(*plan);
     InFlight step{.step = next_step_, .samples = {}};
 
-    const bool blocks_suffice = plan_decodes(builder, step);
+    plan_decodes(builder, step);
     plan_prefills(builder, step);
-    // Blocks that a decode is waiting for must not go to a newcomer.
-    if (blocks_suffice) admit(builder, step);
+    admit(builder, step);
 
     if (builder.empty()) return nullptr;
     plan->step = next_step_++;
@@ -23,19 +22,16 @@ std::unique_ptr<StepPlan> Scheduler::plan() {
     return plan;
 }
 
-// False when a decode found too few blocks, whether others were preempted for it or it was left out.
-bool Scheduler::plan_decodes(StepBuilder& builder, InFlight& step) {
+void Scheduler::plan_decodes(StepBuilder& builder, InFlight& step) {
     const auto due = [](const Sequence* sequence) { return sequence->decoding && sequence->room() > 0; };
     std::int64_t others = std::ranges::count_if(running_, due);
-    bool blocks_suffice = true;
     // Preemption takes from the end of `running_`: what it removes was not reached yet.
     for (std::size_t i = 0; i < running_.size() && budget(builder) > 0; ++i) {
         if (!due(running_[i])) continue;
         --others;  // the decodes that still want a row of their own
         const std::int64_t draft_rows = std::max<std::int64_t>(budget(builder) - 1 - others, 0);
-        blocks_suffice &= plan_decode(*running_[i], draft_rows, builder, step);
+        plan_decode(*running_[i], draft_rows, builder, step);
     }
-    return blocks_suffice;
 }
 
 void Scheduler::plan_prefills(StepBuilder& builder, InFlight& step) {
@@ -45,6 +41,7 @@ void Scheduler::plan_prefills(StepBuilder& builder, InFlight& step) {
     }
 }
 
+// A decode that was left out leaves no block available, so no newcomer gets what it is waiting for.
 void Scheduler::admit(StepBuilder& builder, InFlight& step) {
     while (budget(builder) > 0 && !waiting_.empty() && can_admit(*waiting_.front())) {
         Sequence& sequence = *waiting_.front();
@@ -58,12 +55,10 @@ void Scheduler::admit(StepBuilder& builder, InFlight& step) {
     }
 }
 
-// True when the blocks sufficed at once.
-bool Scheduler::plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step) {
+void Scheduler::plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step) {
     const auto held = static_cast<std::int32_t>(sequence.blocks.size());
     const std::int32_t missing = blocks_for(sequence.upper()) - held;
-    const bool suffice = missing <= blocks_.available();
-    if (!suffice && !make_room(sequence, missing)) return false;
+    if (!make_room(sequence, missing)) return;
 
     // A draft is worth a free block, never a preemption.
     const std::int64_t reachable = std::int64_t{held + blocks_.available()} * limits_.block_size;
@@ -72,7 +67,6 @@ bool Scheduler::plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBui
     grow(sequence, sequence.upper() + drafts, builder);
     builder.add_decode(sequence, drafts);
     expect_sample(sequence, 1 + drafts, step);
-    return suffice;
 }
 
 void Scheduler::plan_chunk(Sequence& sequence, StepBuilder& builder, InFlight& step) {

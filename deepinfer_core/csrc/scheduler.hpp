@@ -82,10 +82,10 @@ class Scheduler {
     void retire(Sequence& sequence);
 
     // planner.cpp
-    bool plan_decodes(StepBuilder& builder, InFlight& step);
+    void plan_decodes(StepBuilder& builder, InFlight& step);
     void plan_prefills(StepBuilder& builder, InFlight& step);
     void admit(StepBuilder& builder, InFlight& step);
-    bool plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step);
+    void plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step);
     void plan_chunk(Sequence& sequence, StepBuilder& builder, InFlight& step);
     bool make_room(const Sequence& sequence, std::int32_t missing);
     bool can_admit(const Sequence& sequence) const;

@@ -11,7 +11,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deepinfer_core.api.errors import DeepInferError, GenerationError, RequestError
+from deepinfer_core.api.errors import DeepInferError, GenerationError
 from deepinfer_core.engine.output import extend, failure
 from deepinfer_core.engine.sequence import Ending, LiveRequest, Sequence, TokenScore
 from deepinfer_core.interfaces.scheduler import FinishCode, SchedulerRequest
@@ -88,18 +88,19 @@ class Book:
                     continue
                 self._scheduler.add(_scheduler_request(sequence))
                 self._register(sequence)
-        except RequestError as error:
-            self.fail(live, error)
+        except Exception as error:
+            self.fail(live, _request_error(error))
 
     def reject(self, key: int, request: Request, error: DeepInferError) -> None:
         """The outcome of a request that was never started."""
         self._done.append(Finished(key, failure(request, error)))
 
     def fail(self, live: LiveRequest, error: DeepInferError) -> None:
-        """End a request, all its answers with it, with an error."""
+        """End a request, all its answers with it, with an error. A request ends once: later errors change nothing."""
+        if self._live.pop(live.key, None) is None:
+            return
         for sequence in list(live.running.values()):
             self._release(sequence)
-        del self._live[live.key]
         self._done.append(Finished(live.key, failure(live.admitted.request, error, live.admitted)))
 
     def abort(self, key: int) -> None:
@@ -169,9 +170,11 @@ class Book:
             self._end(sequence, ending)
 
     def _end(self, sequence: Sequence, ending: Ending) -> None:
-        """Finish one answer, and its request when it was the last."""
+        """Finish one answer, and its request when it was the last. Answers of a request that failed are dropped."""
         live = sequence.owner
         self._release(sequence)
+        if live.key not in self._live:
+            return
         try:
             live.outputs[sequence.index] = self._writer.completion(sequence, ending)
             if len(live.outputs) < live.admitted.params.n:
@@ -222,9 +225,9 @@ def _scores(sampled: Sampled, row: int, count: int, k: int) -> list[TokenScore]:
 
 
 def _request_error(error: Exception) -> DeepInferError:
-    """What went wrong with one answer, as that request's error."""
+    """What went wrong with one request, as its outcome."""
     if isinstance(error, DeepInferError):
         return error
-    wrapped = GenerationError(f"the answer could not be put together: {type(error).__name__}: {error}")
+    wrapped = GenerationError(f"the request could not be finished: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

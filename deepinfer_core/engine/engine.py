@@ -94,7 +94,7 @@ class Engine:
         """End a request where it stands. Nothing happens when it has already ended."""
         waiting = self._compiler.cancel(key)
         if waiting is not None:
-            self._book.start(key, waiting.admitted, waiting.arrived, None)
+            self._book.start(key, waiting.admitted, waiting.arrived, None)  # to end like any other, before a step
         self._book.abort(key)
 
     def has_unfinished(self) -> bool:
@@ -138,12 +138,11 @@ class Engine:
     def _advance(self) -> None:
         self._start_compiled()
         launched = self._launch()
-        if self._parts.overlap:
-            before, self._flight = self._flight, None
-            if before is None and launched is None:
-                assert not len(self._book) or self._book.has_outcomes, "the scheduler is stuck"
-            if before is not None:
-                self._complete(before)
+        before, self._flight = self._flight, None  # nothing is ever in flight here without overlap
+        if before is not None:
+            self._complete(before)
+        elif launched is None:
+            assert not len(self._book) or self._book.has_outcomes, "requests are left and none of them can go on"
         if launched is not None and launched.result is None:
             launched = self._submit_sample(launched)
         if self._parts.overlap:
@@ -191,7 +190,9 @@ class Engine:
 
     def _submit_sample(self, launched: _Launched) -> _Launched:
         """Everything before this step is committed by now: constraints know their tokens."""
+        start = time.perf_counter_ns()
         mask = token_mask(launched.handles, self._book, self._parts.admission.vocab_size)
+        self._watch.phase("mask", launched.plan.step, start)
         return replace(launched, result=self._submit(lambda: self._parts.runner.sample(mask)))
 
     def _complete(self, launched: _Launched) -> None:

@@ -21,6 +21,16 @@ def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values[..., :count], index[..., :count]
 
 
+def best_of(scores: Tensor, index: Tensor) -> Tensor:
+    """The best of the indices int64 [n, m] by their scores [n, m], in whatever order they stand: int64 [n].
+
+    A row whose scores are NaN gives its first index.
+    """
+    is_best = scores == scores.amax(dim=-1, keepdim=True)
+    lowest = index.masked_fill(~is_best, torch.iinfo(torch.int64).max).amin(dim=-1)
+    return torch.where(is_best.any(dim=-1), lowest, index[:, 0])
+
+
 def _keys(scores: Tensor) -> Tensor:
     """Distinct int64 numbers in the order of (score, lower index): the float's bits, made to count like an integer, in
     the upper half and the index subtracted below."""

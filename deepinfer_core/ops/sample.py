@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepinfer_core.interfaces.ops import OpSpec, Tolerance
 from deepinfer_core.ops import sample_cases as cases
-from deepinfer_core.ops.order import best_first
+from deepinfer_core.ops.order import best_first, best_of
 from deepinfer_core.ops.philox import gumbel_noise, gumbel_noise_at
 
 GREEDY_BELOW = 1e-5  # temperatures below this are greedy
@@ -67,9 +67,9 @@ def sample_tokens(
     if tokens is None:
         drawn = (scores + gumbel_noise(seed, sample, position, logits.shape[1])).argmax(dim=-1)
     elif max_candidates is None:
-        drawn = _first_best(scores + gumbel_noise(seed, sample, position, logits.shape[1]).gather(1, tokens), tokens)
+        drawn = best_of(scores + gumbel_noise(seed, sample, position, logits.shape[1]).gather(1, tokens), tokens)
     else:
-        drawn = _first_best(scores + gumbel_noise_at(seed, sample, position, tokens), tokens)
+        drawn = best_of(scores + gumbel_noise_at(seed, sample, position, tokens), tokens)
     best = logits.argmax(dim=-1) if tokens is None else tokens[:, 0]
     return torch.where(temperature < GREEDY_BELOW, best, drawn)
 
@@ -144,13 +144,6 @@ def _nucleus(scores: Tensor, top_p: Tensor) -> Tensor:
     through = mass.cumsum(dim=-1)
     target = top_p.double()[:, None] * through[:, -1:].double()
     return ((through - mass).double() < target) | (top_p >= 1)[:, None]
-
-
-def _first_best(scores: Tensor, tokens: Tensor) -> Tensor:
-    """The lowest of the token ids [N,m] that have the best score."""
-    is_best = scores == scores.amax(dim=-1, keepdim=True)
-    lowest = tokens.masked_fill(~is_best, torch.iinfo(torch.int64).max).amin(dim=-1)
-    return torch.where(is_best.any(dim=-1), lowest, tokens[:, 0])
 
 
 _EXACT = {"float32": Tolerance(0.0, 0.0)}

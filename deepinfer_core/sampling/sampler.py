@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -88,8 +88,17 @@ class Sampler:
         return _sampled(tokens, failed, plan.logprobs, scores)
 
     def score(self, logits: Tensor, tokens: Tensor, k: int) -> Scores:
-        """Raw logprobs of the tokens int64 [N] under logits [N, head rows], with the k most likely: for prompts."""
-        return self._scores(logits[:, : self._vocab_size], tokens, k)
+        """Raw logprobs of the tokens int64 [N] under logits [N, head rows], with the k most likely: for prompts.
+
+        A prompt may hold ids of the head's padding, which have no probability: logprob -inf, rank after all others.
+        """
+        scores = self._scores(logits[:, : self._vocab_size], tokens.clamp(max=self._vocab_size - 1), k)
+        padding = tokens >= self._vocab_size
+        return replace(
+            scores,
+            logprob=scores.logprob.masked_fill(padding, -math.inf),
+            rank=scores.rank.masked_fill(padding, self._vocab_size + 1),
+        )
 
     def _draw(self, logits: Tensor, rows: SampledRows, table: SamplingTable, groups: tuple[DrawGroup, ...]) -> Tensor:
         tokens = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)

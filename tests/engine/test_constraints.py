@@ -72,6 +72,8 @@ class Walk:
         self._engine, self._spec, self._end_tokens = engine, spec, end_tokens
 
     def matcher(self) -> WalkMatcher:
+        if self._spec[0] == ["no matcher"]:
+            raise KeyError("no matcher")
         made = WalkMatcher(self._spec, self._end_tokens)
         self._engine.matchers.append(made)
         return made
@@ -149,6 +151,7 @@ def test_a_constrained_answer_survives_preemption() -> None:
         ("crash", RequestError, "ZeroDivisionError: in the grammar"),
         ([[20], ["broken"]], GenerationError, "a matcher that cannot go on"),
         ([[20], []], GenerationError, "after 1 tokens"),
+        ([["no matcher"]], GenerationError, "KeyError: 'no matcher'"),
     ],
 )
 @pytest.mark.parametrize("overlap", [True, False])

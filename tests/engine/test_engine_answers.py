@@ -208,18 +208,18 @@ def test_prompt_logits_that_are_not_numbers_fail_the_request() -> None:
 
 
 class BrokenTokenizer:
-    """A tokenizer that cannot decode one of its tokens."""
+    """A tokenizer that cannot decode answers that begin with one of its tokens, or any answer at all."""
 
     vocab_size = INFO.vocab_size
     byte_level = True
 
+    def __init__(self, bad: int | None) -> None:
+        self._bad = bad
+
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        if tokens[:1] == [self.bad]:
+        if self._bad is None or tokens[:1] == [self._bad]:
             raise ValueError("no such character")
         return ""
-
-    def __init__(self, bad: int) -> None:
-        self.bad = bad
 
 
 def test_a_tokenizer_that_fails_on_one_answer_fails_that_request_alone() -> None:
@@ -230,3 +230,16 @@ def test_a_tokenizer_that_fails_on_one_answer_fails_that_request_alone() -> None
     requests = neighbours()
     requests.insert(2, one)
     assert_only(run(kit, requests), GenerationError, "ValueError: no such character")
+
+
+@pytest.mark.parametrize("max_tokens", [0, 6])
+def test_a_request_whose_answers_all_fail_fails_once(max_tokens: int) -> None:
+    kit = make_kit(tokenizer=BrokenTokenizer(None))
+    key = kit.engine.add(request([9, 10], n=3, max_tokens=max_tokens, seed=1))
+    finished = kit.engine.step()
+    kit.engine.abort(key)
+    finished += kit.engine.step()
+    assert [one.key for one in finished] == [key]
+    assert isinstance(finished[0].output.error, GenerationError)
+    kit.engine.settle()
+    kit.assert_idle()

@@ -60,11 +60,14 @@ def tight_sizes(draw: st.DrawFn) -> Sizes:
     )
 
 
-def alone(one: Request, known: dict[str, RequestOutput] = {}) -> RequestOutput:  # noqa: B006 - a memory, on purpose
+_known: dict[str, RequestOutput] = {}
+
+
+def alone(one: Request) -> RequestOutput:
     """The outcome of a request alone; each is run once."""
-    if repr(one) not in known:
-        known[repr(one)] = solo(one)
-    return known[repr(one)]
+    if repr(one) not in _known:
+        _known[repr(one)] = solo(one)
+    return _known[repr(one)]
 
 
 def serve(kit: Kit, requests: list[Arrival]) -> list[RequestOutput]:

@@ -251,6 +251,90 @@ void bind_cache(py::class_<Table>& c) {
         Release());
 }
 
+void bind_lookup(py::class_<Table>& c) {
+    using Release = py::call_guard<py::gil_scoped_release>;
+    c.def(
+        "embedding",
+        [](const Table& k, Address tokens, int64_t n, const WeightTuple& w, Address y) {
+            k->embedding(at<const int64_t>(tokens), n, weight(w), at<float>(y));
+        },
+        Release());
+    c.def(
+        "engram_lookup",
+        [](const Table& k, const WeightTuple& w, Address index, int64_t n, Address y) {
+            k->engram_lookup(weight(w), at<const int64_t>(index), n, at<float>(y));
+        },
+        Release());
+    c.def(
+        "hash_ngrams",
+        [](const Table& k, Address classes, int64_t rows, int64_t n, Address multipliers, Address primes,
+           Address offsets, int64_t columns, int64_t pad, Address out) {
+            k->hash_ngrams(at<const int64_t>(classes), rows, n, at<const int64_t>(multipliers),
+                           at<const int64_t>(primes), at<const int64_t>(offsets), columns, pad, at<int64_t>(out));
+        },
+        Release());
+    c.def(
+        "gather_history",
+        [](const Table& k, Address tokens, const RowsTuple& r, Address history, int64_t history_rows, int64_t n,
+           Address out) {
+            k->gather_history(at<const int64_t>(tokens), rows(r), at<const int64_t>(history), history_rows, n,
+                              at<int64_t>(out));
+        },
+        Release());
+    c.def(
+        "read_rows",
+        [](const Table& k, Address pool, int64_t row_size, Address index, int64_t n, int64_t dim, int format,
+           Address y) {
+            k->read_rows(at<const uint8_t>(pool), row_size, at<const int64_t>(index), n, dim,
+                         static_cast<RowFormat>(format), at<float>(y));
+        },
+        Release());
+}
+
+void bind_sampling(py::class_<Table>& c) {
+    using Release = py::call_guard<py::gil_scoped_release>;
+    c.def(
+        "sample_tokens",
+        [](const Table& k, Address logits, int64_t n, int64_t vocab, Address temperature, Address min_p, Address seed,
+           Address sample, Address position, Address out) {
+            k->sample_tokens(at<const float>(logits), n, vocab, at<const float>(temperature), at<const float>(min_p),
+                             at<const int64_t>(seed), at<const int64_t>(sample), at<const int64_t>(position),
+                             at<int64_t>(out));
+        },
+        Release());
+    c.def(
+        "apply_token_mask",
+        [](const Table& k, Address logits, int64_t n, int64_t vocab, Address mask, Address out) {
+            k->apply_token_mask(at<const float>(logits), n, vocab, at<const int32_t>(mask), at<float>(out));
+        },
+        Release());
+    c.def(
+        "apply_penalties",
+        [](const Table& k, Address logits, int64_t n, int64_t vocab, Address prompt_seen, Address counts,
+           Address repetition, Address presence, Address frequency, Address out) {
+            k->apply_penalties(at<const float>(logits), n, vocab, at<const uint8_t>(prompt_seen),
+                               at<const int32_t>(counts), at<const float>(repetition), at<const float>(presence),
+                               at<const float>(frequency), at<float>(out));
+        },
+        Release());
+    c.def(
+        "top_logprobs",
+        [](const Table& k, Address logits, int64_t n, int64_t vocab, Address tokens, int64_t top, Address logprob,
+           Address rank, Address ids, Address values) {
+            k->top_logprobs(at<const float>(logits), n, vocab, at<const int64_t>(tokens), top, at<float>(logprob),
+                            at<int32_t>(rank), at<int64_t>(ids), at<float>(values));
+        },
+        Release());
+    c.def(
+        "verify_drafts",
+        [](const Table& k, Address target, Address drafts, Address num_drafts, int64_t n, int64_t width,
+           Address counts) {
+            k->verify_drafts(at<const int64_t>(target), at<const int64_t>(drafts), at<const int32_t>(num_drafts), n,
+                             width, at<int32_t>(counts));
+        },
+        Release());
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_kernels, m) {
@@ -264,4 +348,6 @@ PYBIND11_MODULE(_kernels, m) {
     bind_attention(table);
     bind_rows(table);
     bind_cache(table);
+    bind_lookup(table);
+    bind_sampling(table);
 }

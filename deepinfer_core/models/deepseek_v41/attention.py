@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from deepinfer_core.interfaces.model import CachePools
-from deepinfer_core.interfaces.ops import Rows
-from deepinfer_core.models.deepseek_v41.caches import WINDOW
+from deepinfer_core.interfaces.ops import Rows, WindowView
 from deepinfer_core.models.deepseek_v41.plan import LayerPlan
 from deepinfer_core.models.deepseek_v41.runtime import Runtime
-from deepinfer_core.models.deepseek_v41.step import RowSet, shifted
+from deepinfer_core.models.deepseek_v41.step import RowSet
 from deepinfer_core.models.deepseek_v41.weights import AttentionWeights
 
 
@@ -28,17 +27,17 @@ class Attention:
 
     def write_window(self, x: Tensor, rows: RowSet, pools: CachePools) -> None:
         """Store the step's own keys in the scratch. A key is its own value."""
-        ops, config, view = self._runtime.ops, self._runtime.config, self._runtime.caches.window(pools, 0)
+        ops, config, view = self._runtime.ops, self._runtime.config, self._view(pools)
         key = ops.linear(x, self._weights.wkv, self._runtime.quantise)
         key = ops.rms_norm(key, self._weights.kv_norm, config.rms_norm_eps)
         key = ops.apply_rope(key, rows.rows.position, self._inv_freq)
-        ops.write_rows(view.pool, key, shifted(rows.fresh, view.fresh_base), view.format)
+        ops.write_rows(view.pool, key, rows.fresh, view.format)
 
     def save_window(self, rows: RowSet, pools: CachePools) -> None:
         """Copy the scratch to the rings, once nothing of this step looks at what it overwrites."""
-        view = self._runtime.caches.window(pools, self._plan.layer)
-        source = shifted(rows.fresh, view.fresh_base)
-        self._runtime.ops.copy_rows(pools.rings[WINDOW], source, shifted(rows.ring, view.base))
+        view = self._view(pools)
+        ring = torch.where(rows.ring >= 0, view.base + rows.ring, -1)
+        self._runtime.ops.copy_rows(view.pool, rows.fresh, ring)
 
     def low_rank_query(self, x: Tensor) -> Tensor:
         """x [T, D] -> [T, q_lora_rank]: what attention heads and index heads are projected from."""
@@ -50,15 +49,17 @@ class Attention:
         self, low: Tensor, rows: Rows, pools: CachePools, block_table: Tensor, selected: Tensor | None
     ) -> Tensor:
         """low [T, q_lora_rank] -> [T, D]. `rows` say where each row's window lies, `selected` which entries it sees."""
-        ops, config, caches = self._runtime.ops, self._runtime.config, self._runtime.caches
+        ops, config = self._runtime.ops, self._runtime.config
         heads = ops.linear(low, self._weights.wq_b, self._runtime.quantise)
         query = heads.view(-1, config.num_attention_heads, config.head_dim)
         query = ops.apply_rope(query, rows.position, self._inv_freq)
-        entries = caches.latents(pools, block_table, self._plan) if self._plan.ratio else None
-        window = caches.window(pools, self._plan.layer)
-        scale = config.head_dim**-0.5
-        out = ops.sparse_attention(query, rows, window, entries, selected, self._weights.sink, scale)
+        entries = self._runtime.caches.latents(pools, block_table, self._plan) if self._plan.ratio else None
+        sink, scale = self._weights.sink, config.head_dim**-0.5
+        out = ops.sparse_attention(query, rows, self._view(pools), entries, selected, sink, scale)
         return self._project(ops.apply_rope(out, rows.position, self._inv_freq, inverse=True))
+
+    def _view(self, pools: CachePools) -> WindowView:
+        return self._runtime.caches.window(pools, self._plan.layer)
 
     def _project(self, out: Tensor) -> Tensor:
         """[T, H, head_dim] -> [T, D]: each group of heads to its own low rank, then all to the hidden size."""

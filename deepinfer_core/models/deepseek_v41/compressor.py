@@ -27,18 +27,16 @@ class Compressor:
 
         The key is made from the latent before that is rotated. Both take the position of the group's first token.
         """
-        ops, caches, ratio = self._runtime.ops, self._runtime.caches, self._plan.ratio
+        ops, caches = self._runtime.ops, self._runtime.caches
         latent = self._latents(x, rows, context)
-        position = rows.position - rows.position % ratio
+        position = rows.position - rows.position % self._plan.ratio
         key = ops.linear(latent, self._weights.wk, False)
         key = ops.rms_norm(key, self._weights.k_norm, self._runtime.config.rms_norm_eps)
-        table = context.step.block_table
-        for vector, view in (
-            (key, caches.index_keys(context.pools, table, self._plan)),
-            (latent, caches.latents(context.pools, table, self._plan)),
-        ):
-            rotated = ops.apply_rope(vector, position, self._inv_freq)
-            ops.write_rows(view.pool, rotated, entry_destination(rows, table, ratio, view.block_rows), view.format)
+        keys = caches.index_keys(context.pools, context.step.block_table, self._plan)
+        latents = caches.latents(context.pools, context.step.block_table, self._plan)
+        place = entry_destination(rows, latents)
+        ops.write_rows(keys.pool, ops.apply_rope(key, position, self._inv_freq), place, keys.format)
+        ops.write_rows(latents.pool, ops.apply_rope(latent, position, self._inv_freq), place, latents.format)
 
     def _latents(self, x: Tensor, rows: Rows, context: StepContext) -> Tensor:
         """[T, head_dim], meaningful where a group ends."""

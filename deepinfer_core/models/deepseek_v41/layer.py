@@ -46,8 +46,8 @@ class Layer:
         if self._parts.engram is not None:
             assert state.classes is not None, "a model with n-gram tables has token classes"
             state.streams = self._parts.engram(state.streams, state.classes)
-        post_pre = self._attention(state, context)
-        self._experts(state, post_pre)
+        pre = self._attention(state, context)
+        self._experts(state, pre)
 
     def _attention(self, state: State, context: StepContext) -> Tensor:
         """Returns how the experts' input is to be mixed from the streams."""

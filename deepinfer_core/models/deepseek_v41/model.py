@@ -53,7 +53,7 @@ class DeepseekV41Model:
 
     def forward(self, step: StepInput, pools: CachePools) -> Tensor:
         """Write the caches of the step's rows; return float32 logits [N, vocab_size] of `step.logit_rows`."""
-        context = make_context(step, pools, self._runtime.config.window_rows)
+        context = make_context(step, pools, self._runtime.caches.window(pools, 0))
         state = self._start(step)
         for layer in self._layers:
             layer.run(state, context)

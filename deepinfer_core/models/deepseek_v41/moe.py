@@ -26,6 +26,8 @@ class Moe:
         self._placement = placement
         self._local = int(weights.w1.data.shape[0])  # experts of this rank
         self._first = ranks.group.rank * self._local
+        everywhere = ranks.group.size * self._local
+        assert placement.num_physical == everywhere, f"{placement.num_physical} replicas placed, {everywhere} loaded"
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, D] -> [T, D]. All ranks have the same T."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from deepinfer_core.interfaces.model import CachePools, StepInput
-from deepinfer_core.interfaces.ops import Rows
+from deepinfer_core.interfaces.ops import PagedView, Rows, WindowView
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class RowSet:
     """Rows whose window keys are written together, and where: -1 where a row is not to be written."""
 
     rows: Rows
-    fresh: Tensor  # int64 [T] row within the pool's scratch
+    fresh: Tensor  # int64 [T] row of the window pool, in its scratch
     ring: Tensor  # int64 [T] row within one layer's rings: only the last of each request, as many as its ring has
 
 
@@ -53,20 +53,20 @@ def keep_rows(x: Tensor, index: Tensor) -> Tensor:
     return x if index.shape[0] == x.shape[0] else x[index]
 
 
-def make_context(step: StepInput, pools: CachePools, ring_rows: int) -> StepContext:
-    """Derive a step's destinations. `ring_rows` are those of the window rings."""
+def make_context(step: StepInput, pools: CachePools, window: WindowView) -> StepContext:
+    """Derive a step's destinations. `window` is any layer's view of the window pool."""
     return StepContext(
         step=step,
         pools=pools,
-        all=_row_set(step.rows, ring_rows),
-        kept=_row_set(step.kept_rows, ring_rows),
+        all=_row_set(step.rows, window),
+        kept=_row_set(step.kept_rows, window),
         boundary=step.rows.take(step.kept),
     )
 
 
-def _row_set(rows: Rows, ring_rows: int) -> RowSet:
-    index = torch.arange(len(rows), device=rows.slot.device)
-    return RowSet(rows, torch.where(rows.slot >= 0, index, -1), ring_destination(rows, ring_rows))
+def _row_set(rows: Rows, window: WindowView) -> RowSet:
+    index = window.fresh_base + torch.arange(len(rows), device=rows.slot.device)
+    return RowSet(rows, torch.where(rows.slot >= 0, index, -1), ring_destination(rows, window.ring_rows))
 
 
 def ring_destination(rows: Rows, ring_rows: int) -> Tensor:
@@ -76,15 +76,10 @@ def ring_destination(rows: Rows, ring_rows: int) -> Tensor:
     return torch.where(lasting, rows.slot.long() * ring_rows + position % ring_rows, -1)
 
 
-def entry_destination(rows: Rows, block_table: Tensor, ratio: int, block_rows: int) -> Tensor:
+def entry_destination(rows: Rows, entries: PagedView) -> Tensor:
     """int64 [T]: pool row of the compressed entry that ends at each row; -1 where none does."""
     position = rows.position.long()
-    ends = (rows.slot >= 0) & ((position + 1) % ratio == 0)
-    entry = torch.where(ends, position // ratio, 0)
-    block = block_table[rows.slot.long().clamp(min=0), entry // block_rows].long()
-    return torch.where(ends, block * block_rows + entry % block_rows, -1)
-
-
-def shifted(destination: Tensor, base: int) -> Tensor:
-    """Destinations counted from `base`; -1 stays -1."""
-    return torch.where(destination >= 0, destination + base, -1)
+    ends = (rows.slot >= 0) & ((position + 1) % entries.ratio == 0)
+    index = torch.where(ends, position // entries.ratio, 0)
+    block = entries.block_table[rows.slot.long().clamp(min=0), index // entries.block_rows].long()
+    return torch.where(ends, block * entries.block_rows + index % entries.block_rows, -1)

@@ -56,8 +56,8 @@ def copied(case: OpCase) -> tuple[object, ...]:
     return tuple(x.clone() if isinstance(x, Tensor) else x for x in case.args)
 
 
-def test_every_kernel_has_its_references_signature(isa: str) -> None:
-    assert resolve(kernels(isa)).fallbacks
+def test_every_op_has_a_kernel_with_its_references_signature(isa: str) -> None:
+    assert resolve(kernels(isa)).fallbacks == ()
 
 
 def test_an_unknown_instruction_set_is_refused() -> None:

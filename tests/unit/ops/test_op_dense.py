@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepinfer_core.interfaces.ops import RowFormat, Weight, WeightFormat
@@ -38,7 +38,6 @@ def test_rope_turns_adjacent_pairs_of_the_last_numbers() -> None:
 
 
 @given(first=st.integers(0, 5000), second=st.integers(0, 5000), shift=st.integers(0, 500))
-@settings(max_examples=40, deadline=None)
 def test_rope_products_depend_on_distance_alone(first: int, second: int, shift: int) -> None:
     inv_freq = 100.0 ** -(torch.arange(4) / 4)
     pair = torch.randn(2, 8, generator=torch.Generator().manual_seed(first), dtype=torch.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepinfer_core.interfaces.ops import Weight, WeightFormat
@@ -29,7 +29,6 @@ def expected_hashes(classes: list[int], pad: int) -> list[int]:
 
 
 @given(st.lists(st.lists(st.integers(-1, 99091), min_size=4, max_size=4), max_size=8), st.integers(0, 99091))
-@settings(max_examples=100, deadline=None)
 def test_hashes_equal_integer_arithmetic(classes: list[list[int]], pad: int) -> None:
     flat = torch.tensor([prime for group in PRIMES for prime in group])
     args = (torch.tensor(classes, dtype=torch.int64).view(-1, 4), torch.tensor(MULTIPLIERS), flat)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepinfer_core.interfaces.ops import RowFormat
@@ -50,7 +50,6 @@ few_values = st.sampled_from([-INF, -1.0, -0.0, 0.0, 0.5, 2.0])
 
 
 @given(st.lists(few_values, max_size=30), st.integers(1, 12))
-@settings(max_examples=200, deadline=None)
 def test_topk_follows_the_total_order(scores: list[float], top_k: int) -> None:
     chosen = select_topk(torch.tensor([scores]).view(1, -1), top_k)[0].tolist()
     best = sorted(ranked(scores)[:top_k])
@@ -58,7 +57,6 @@ def test_topk_follows_the_total_order(scores: list[float], top_k: int) -> None:
 
 
 @given(st.lists(few_values, min_size=1, max_size=30), st.integers(1, 8), st.data())
-@settings(max_examples=100, deadline=None)
 def test_topk_stays_in_the_candidate_blocks(scores: list[float], size: int, data: st.DataObject) -> None:
     count = -(-len(scores) // size)
     blocks = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
@@ -69,7 +67,6 @@ def test_topk_stays_in_the_candidate_blocks(scores: list[float], size: int, data
 
 
 @given(st.lists(few_values, min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=100, deadline=None)
 def test_blocks_are_the_best_with_the_newest_forced_in(scores: list[float], size: int, top: int) -> None:
     visible = len(scores)
     blocks = select_blocks(torch.tensor([scores]), torch.tensor([visible]), size, top)[0].tolist()

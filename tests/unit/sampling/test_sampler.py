@@ -248,6 +248,11 @@ class TestPadding:
         assert torch.equal(plain.logprob, scored.logprob)
         assert torch.equal(plain.top_ids, scored.top_ids)
 
+    def test_in_a_prompt_it_has_no_probability(self) -> None:
+        scores = Bench(VOCAB).sampler.score(torch.zeros(2, VOCAB + 3), torch.tensor([VOCAB + 2, VOCAB - 1]), 1)
+        assert scores.logprob.tolist() == [-math.inf, pytest.approx(-math.log(VOCAB))]
+        assert scores.rank.tolist() == [VOCAB + 1, VOCAB]
+
 
 WISHES: dict[str, Any] = {"temperature": 0.7, "top_k": 4, "logit_bias": {3: 2.0}, "repetition_penalty": 1.3}
 

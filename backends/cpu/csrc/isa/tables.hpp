@@ -42,5 +42,23 @@ void copy_rows(uint8_t* pool, int64_t row_bytes, const int64_t* source, const in
 void fake_quant(const float* x, int64_t rows, int64_t dim, RowFormat format, float* y);
 void compress_kv(const float* u, const float* gate, int64_t dim, const uint8_t* pending, const Rows& rows,
                  int64_t ratio, int64_t ring_rows, float* out);
+void embedding(const int64_t* tokens, int64_t rows, const Weight& w, float* y);
+void engram_lookup(const Weight& table, const int64_t* index, int64_t count, float* y);
+void hash_ngrams(const int64_t* classes, int64_t rows, int64_t n, const int64_t* multipliers, const int64_t* primes,
+                 const int64_t* offsets, int64_t columns, int64_t pad, int64_t* out);
+void gather_history(const int64_t* tokens, const Rows& rows, const int64_t* history, int64_t history_rows, int64_t n,
+                    int64_t* out);
+void read_rows(const uint8_t* pool, int64_t row_size, const int64_t* index, int64_t count, int64_t dim,
+               RowFormat format, float* y);
+void sample_tokens(const float* logits, int64_t rows, int64_t vocab, const float* temperature, const float* min_p,
+                   const int64_t* seed, const int64_t* sample, const int64_t* position, int64_t* out);
+void apply_token_mask(const float* logits, int64_t rows, int64_t vocab, const int32_t* mask, float* out);
+void apply_penalties(const float* logits, int64_t rows, int64_t vocab, const uint8_t* prompt_seen,
+                     const int32_t* counts, const float* repetition, const float* presence, const float* frequency,
+                     float* out);
+void top_logprobs(const float* logits, int64_t rows, int64_t vocab, const int64_t* tokens, int64_t k, float* logprob,
+                  int32_t* rank, int64_t* ids, float* values);
+void verify_drafts(const int64_t* target, const int64_t* drafts, const int32_t* num_drafts, int64_t rows, int64_t width,
+                   int32_t* counts);
 
 }  // namespace deepinfer_cpu::DEEPINFER_ISA

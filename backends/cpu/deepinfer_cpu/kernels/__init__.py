@@ -1,23 +1,22 @@
-"""The CPU backend's kernels as the core wants them: op name -> function with the reference's signature.
-
-Ops that are not here run on their reference; `deepinfer doctor` lists them.
-"""
+"""The CPU backend's kernels as the core wants them: op name -> function with the reference's signature."""
 
 from __future__ import annotations
 
 from deepinfer_core.interfaces.ops import Kernel
 from deepinfer_cpu._kernels import Table
 from deepinfer_cpu.kernels.attention import Attention
+from deepinfer_cpu.kernels.lookup import Lookup
 from deepinfer_cpu.kernels.matrices import Matrices
 from deepinfer_cpu.kernels.rows import CacheRows
+from deepinfer_cpu.kernels.sampling import Sampling
 from deepinfer_cpu.kernels.streams import Streams
 
 
 def kernels(isa: str = "") -> dict[str, Kernel]:
     """The kernels of the best instruction set that runs here, or of the one named: generic, avx2 or avx512."""
     table = Table(isa)
-    families = (Matrices(table), Attention(table), Streams(table), CacheRows(table))
-    return {name: getattr(family, name) for family in families for name in _names(family)}
+    families = (Matrices, Attention, Streams, CacheRows, Lookup, Sampling)
+    return {name: getattr(made, name) for made in (family(table) for family in families) for name in _names(made)}
 
 
 def _names(family: object) -> list[str]:
