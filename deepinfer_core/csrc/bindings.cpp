@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,9 @@ py::object plan(Scheduler& scheduler) {
 }
 
 py::dict commit(Scheduler& scheduler, Step step, const Int32Array& tokens, const Int32Array& counts) {
+    if (tokens.ndim() != 2 || tokens.shape(1) != 1 + scheduler.limits().max_drafts) {
+        throw py::value_error("step " + std::to_string(step) + ": tokens must have the shape [n, 1 + max_drafts]");
+    }
     const std::span<const std::int32_t> token_view = view(tokens);
     const std::span<const std::int32_t> count_view = view(counts);
     auto committed = std::make_unique<Committed>();
@@ -107,6 +111,7 @@ py::dict commit(Scheduler& scheduler, Step step, const Int32Array& tokens, const
 
 void add(Scheduler& scheduler, RequestId request, const Int32Array& prompt, std::int64_t max_new_tokens,
          std::int64_t min_new_tokens, std::vector<Token> stop_tokens, std::int32_t decoder_start, bool prompt_logits) {
+    if (prompt.ndim() != 1) throw py::value_error("prompt must have one dimension");
     const std::span<const Token> tokens = view(prompt);
     scheduler.add({.id = request,
                    .prompt = {tokens.begin(), tokens.end()},

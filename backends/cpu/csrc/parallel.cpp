@@ -13,6 +13,7 @@ namespace deepinfer_cpu {
 namespace {
 
 constexpr int kSpins = 2000;
+constexpr int64_t kWorthWaking = 1 << 18;  // scalar operations: some tens of microseconds
 
 struct Job {
     const std::function<void(int64_t)>* task;
@@ -109,10 +110,10 @@ int threads() {
     return state().threads.load();
 }
 
-void parallel_for(int64_t count, const std::function<void(int64_t)>& task) {
+void parallel_for(int64_t count, int64_t work, const std::function<void(int64_t)>& task) {
     State& s = state();
     const int wanted = s.threads.load();
-    if (wanted == 1 || count <= 1) {
+    if (wanted == 1 || count <= 1 || work < kWorthWaking) {
         for (int64_t i = 0; i < count; ++i) task(i);
         return;
     }

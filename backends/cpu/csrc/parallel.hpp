@@ -12,8 +12,9 @@ void set_threads(int count);
 int threads();
 
 // Runs task(i) for every i in [0, count), on the calling thread and the workers; returns when all are done.
-// Tasks are taken one by one from a shared counter, so uneven tasks balance. Kernels call it from one thread at a time;
-// a second caller waits.
-void parallel_for(int64_t count, const std::function<void(int64_t)>& task);
+// `work` estimates the scalar operations of all tasks together: a job too small to be worth waking a thread for runs on
+// the calling one. Tasks are taken one by one from a shared counter, so uneven tasks balance. Kernels call it from one
+// thread at a time; a second caller waits.
+void parallel_for(int64_t count, int64_t work, const std::function<void(int64_t)>& task);
 
 }  // namespace deepinfer_cpu

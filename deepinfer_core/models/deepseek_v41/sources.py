@@ -63,7 +63,7 @@ class LoadingSource:
         self._device = device
 
     def norm(self, name: str, *shape: int) -> Tensor:
-        return self._reader.read(name)
+        return self._reader.read(name).float()
 
     def vector(self, name: str, *shape: int) -> Tensor:
         return self._reader.read(name)

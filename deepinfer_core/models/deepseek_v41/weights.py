@@ -21,7 +21,7 @@ class TensorSource(Protocol):
     """Gives the tensors of a checkpoint by name. Sizes are those of the matrix, not of its packed bytes."""
 
     def norm(self, name: str, *shape: int) -> Tensor:
-        """A multiplier, bfloat16 or float32."""
+        """A multiplier, stored as bfloat16 or float32 and kept as float32."""
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """float32 numbers."""

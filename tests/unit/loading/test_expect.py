@@ -1,9 +1,10 @@
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from deepinfer_core.api.errors import CheckpointError
 from deepinfer_core.loading.expect import TensorSpec, compare_tensors
 from deepinfer_core.loading.index import open_checkpoint
-from safetensors.torch import save_file
 
 SPECS = [
     TensorSpec("embed.weight", (4, 2), ("BF16",)),

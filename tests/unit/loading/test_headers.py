@@ -2,12 +2,13 @@ import json
 
 import numpy as np
 import pytest
-from deepinfer_core.api.errors import CheckpointError
-from deepinfer_core.loading.faults import Faults
-from deepinfer_core.loading.headers import read_header
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
+
+from deepinfer_core.api.errors import CheckpointError
+from deepinfer_core.loading.faults import Faults
+from deepinfer_core.loading.headers import read_header
 
 GOOD = {
     "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
@@ -82,7 +83,10 @@ def changed(name, **fields):
         (file_bytes(changed("b", data_offsets=[25, 30]), 30), "1 bytes before b belong to no tensor"),
         (file_bytes(GOOD, 28), "the file is cut off"),
         (file_bytes(GOOD, 31), "2 bytes at the end belong to no tensor"),
-        (file_bytes(b'{"a": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}, "a": 3}', 0), "a is in the header twice"),
+        (
+            file_bytes(b'{"a": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}, "a": 3}', 0),
+            "a is in the header twice",
+        ),
     ],
 )
 def test_a_fault_names_the_shard_and_the_tensor(tmp_path, content, message):

@@ -2,11 +2,12 @@ import json
 
 import pytest
 import torch
+from made_checkpoints import INDEX, shard_name, write_index
+from safetensors.torch import save_file
+
 from deepinfer_core.api.errors import CheckpointError
 from deepinfer_core.loading.faults import MAX_LISTED
 from deepinfer_core.loading.index import open_checkpoint, read_json
-from made_checkpoints import INDEX, shard_name, write_index
-from safetensors.torch import save_file
 
 FIRST, SECOND = shard_name(0, 2), shard_name(1, 2)
 

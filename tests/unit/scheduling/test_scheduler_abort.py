@@ -1,7 +1,7 @@
 """Ending a request early, at any moment: everything comes back, and its neighbours do not notice."""
 
 import pytest
-from driver import Driver, limits
+from scheduler_driver import Driver, limits
 
 STEPS_OF_A_LIFE = 12  # five chunks of prefill, seven decodes
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from driver import Driver, limits
+from scheduler_driver import Driver, limits
 
 from deepinfer_core.interfaces.scheduler import Committed, FinishCode, SchedulerRequest
 from deepinfer_core.scheduling.native import NativeScheduler

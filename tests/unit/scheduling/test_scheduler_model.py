@@ -1,6 +1,6 @@
 """Any order of adding, planning, committing and aborting, against the simulated device."""
 
-from driver import Driver, limits
+from scheduler_driver import Driver, limits
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

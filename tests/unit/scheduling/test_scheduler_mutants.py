@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driver import Driver, Tamper, limits
+from scheduler_driver import Driver, Tamper, limits
 
 from deepinfer_core.interfaces.scheduler import SegmentKind, StepPlan
 

@@ -1,7 +1,7 @@
 """Too few blocks for everybody: who gives way, and that all finish with the answers that they would have had anyway."""
 
 import pytest
-from driver import Driver, limits
+from scheduler_driver import Driver, limits
 
 DEPTHS = (0, 1, 2)
 DRAFTS = (0, 1, 3, 5)

@@ -113,7 +113,8 @@ void sparse_attention(const float* q, int64_t heads, int64_t dim, const Rows& ro
     const Sources s{rows, window, entries, selected, entries ? top_k : 0, dim};
     // With few rows the heads are split too; a head's arithmetic is its own, so no bit changes.
     const int64_t splits = rows.count < threads() && heads % 8 == 0 ? 2 : 1, part = heads / splits;
-    parallel_for(rows.count * splits, [&](int64_t task) {
+    const int64_t work = 2 * rows.count * heads * dim * (window.window + s.top_k);
+    parallel_for(rows.count * splits, work, [&](int64_t task) {
         const int64_t t = task / splits, first = task % splits * part;
         float* result = out + (t * heads + first) * dim;
         if (rows.slot[t] < 0)

@@ -20,7 +20,7 @@ void copy_rows(uint8_t* pool, int64_t row_size, const int64_t* source, const int
 }
 
 void fake_quant(const float* x, int64_t rows, int64_t dim, RowFormat format, float* y) {
-    parallel_for((rows + 15) / 16, [&](int64_t task) {
+    parallel_for((rows + 15) / 16, rows * dim * 16, [&](int64_t task) {
         std::vector<uint8_t> stored(static_cast<size_t>(row_bytes(format, dim)));
         for (int64_t t = task * 16; t < std::min(rows, task * 16 + 16); ++t) {
             encode_row(format, x + t * dim, dim, stored.data());

@@ -60,8 +60,8 @@ void for_columns(const Grouped& g, int64_t columns, int64_t block, const Body& b
     std::vector<int64_t> busy;
     for (int64_t e = 0; e < g.experts; ++e)
         if (g.begin[e + 1] > g.begin[e]) busy.push_back(e);
-    const int64_t tasks = (columns + block - 1) / block;
-    parallel_for(int64_t(busy.size()) * tasks, [&](int64_t task) {
+    const int64_t tasks = (columns + block - 1) / block, work = int64_t(g.in.size()) * g.w1.out * g.w1.in;
+    parallel_for(int64_t(busy.size()) * tasks, work, [&](int64_t task) {
         const int64_t first = task % tasks * block;
         body(busy[size_t(task / tasks)], first, std::min(block, columns - first));
     });
@@ -73,7 +73,7 @@ void run(Grouped& g) {
     for_columns(g, width, kColumns / 2,
                 [&](int64_t e, int64_t first, int64_t count) { hidden_columns(g, e, first, count, hidden.data()); });
     if (g.quantise && quantised(g.w2))
-        parallel_for(rows,
+        parallel_for(rows, rows * width * 16,
                      [&](int64_t t) { quantise_row(hidden.data() + t * width, width, hidden.data() + t * width); });
     for_columns(g, g.w2.out, kColumns,
                 [&](int64_t e, int64_t first, int64_t count) { output_columns(g, e, first, count, hidden.data()); });
@@ -83,7 +83,7 @@ void run(Grouped& g) {
 const float* activations(const float* x, int64_t rows, int64_t k, bool quantise, std::vector<float>& held) {
     if (!quantise) return x;
     held.resize(size_t(rows * k));
-    parallel_for(rows, [&](int64_t t) { quantise_row(x + t * k, k, held.data() + t * k); });
+    parallel_for(rows, rows * k * 16, [&](int64_t t) { quantise_row(x + t * k, k, held.data() + t * k); });
     return held.data();
 }
 
@@ -125,7 +125,7 @@ void route(const float* x, int64_t rows, const Weight& gate, const float* bias, 
     const int64_t count = gate.out;
     std::vector<float> scores(static_cast<size_t>(rows * count));
     linear(x, rows, gate, false, scores.data());
-    parallel_for((rows + 7) / 8, [&](int64_t task) {
+    parallel_for((rows + 7) / 8, rows * count * 32, [&](int64_t task) {
         std::vector<int32_t> ids(static_cast<size_t>(count));
         for (int64_t t = task * 8; t < std::min(rows, task * 8 + 8); ++t) {
             float* s = scores.data() + t * count;

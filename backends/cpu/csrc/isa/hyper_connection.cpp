@@ -54,7 +54,7 @@ void hc_mixes(const float* streams, int64_t rows, int64_t n, int64_t dim, const 
               const float* scale, float norm_eps, float hc_eps, int64_t iterations, float* pre, float* post,
               float* comb) {
     const int64_t width = n * dim, count = (2 + n) * n;
-    parallel_for((rows + 3) / 4, [&](int64_t task) {
+    parallel_for((rows + 3) / 4, rows * width * count, [&](int64_t task) {
         const int64_t first = task * 4, here = std::min<int64_t>(4, rows - first);
         std::vector<float> mixes(static_cast<size_t>(4 * count));
         const float* x[4];
@@ -80,7 +80,7 @@ void hc_mixes(const float* streams, int64_t rows, int64_t n, int64_t dim, const 
 }
 
 void hc_collapse(const float* streams, const float* pre, int64_t rows, int64_t n, int64_t dim, float* y) {
-    parallel_for((rows + 15) / 16, [&](int64_t task) {
+    parallel_for((rows + 15) / 16, rows * n * dim, [&](int64_t task) {
         for (int64_t t = task * 16; t < std::min(rows, task * 16 + 16); ++t) {
             float* total = y + t * dim;
             std::fill(total, total + dim, 0.0f);
@@ -91,7 +91,7 @@ void hc_collapse(const float* streams, const float* pre, int64_t rows, int64_t n
 
 void hc_expand(const float* y, const float* streams, const float* post, const float* comb, int64_t rows, int64_t n,
                int64_t dim, float* out) {
-    parallel_for((rows + 15) / 16, [&](int64_t task) {
+    parallel_for((rows + 15) / 16, rows * n * n * dim, [&](int64_t task) {
         for (int64_t t = task * 16; t < std::min(rows, task * 16 + 16); ++t)
             for (int64_t k = 0; k < n; ++k) {  // stream k takes the sum over j of comb[j, k] * stream j, and post_k * y
                 float* total = out + (t * n + k) * dim;

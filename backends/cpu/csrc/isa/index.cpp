@@ -52,7 +52,7 @@ void best_first(std::vector<int32_t>& ids, const float* scores, int64_t keep) {
 void index_scores(const float* q, const float* weights, int64_t heads, int64_t dim, const Paged& keys, const Rows& rows,
                   int64_t num_entries, float* scores) {
     const int64_t chunks = (num_entries + kChunk - 1) / kChunk;
-    parallel_for(rows.count * chunks, [&](int64_t task) {
+    parallel_for(rows.count * chunks, rows.count * num_entries * heads * dim, [&](int64_t task) {
         const int64_t t = task / chunks, first = task % chunks * kChunk, last = std::min(first + kChunk, num_entries);
         const int64_t visible = rows.slot[t] < 0 ? 0 : std::min(num_entries, (rows.position[t] + 1) / keys.ratio);
         const int64_t end = std::max(first, std::min(last, visible));
@@ -66,7 +66,7 @@ void index_scores(const float* q, const float* weights, int64_t heads, int64_t d
 void select_blocks(const float* scores, int64_t rows, int64_t num_entries, const int32_t* visible, int64_t block_size,
                    int64_t top_blocks, uint8_t* keep) {
     const int64_t blocks = (num_entries + block_size - 1) / block_size;
-    parallel_for(rows, [&](int64_t t) {
+    parallel_for(rows, rows * num_entries * 8, [&](int64_t t) {
         std::vector<float> best(size_t(blocks), kNone);
         const float* row = scores + t * num_entries;
         for (int64_t j = 0; j < num_entries; ++j)
@@ -84,7 +84,7 @@ void select_blocks(const float* scores, int64_t rows, int64_t num_entries, const
 
 void select_topk(const float* scores, int64_t rows, int64_t num_entries, int64_t top_k, const uint8_t* blocks,
                  int64_t num_blocks, int64_t block_size, int32_t* selected) {
-    parallel_for(rows, [&](int64_t t) {
+    parallel_for(rows, rows * num_entries * 8, [&](int64_t t) {
         const float* row = scores + t * num_entries;
         std::vector<int32_t> ids;
         for (int64_t j = 0; j < num_entries; ++j)

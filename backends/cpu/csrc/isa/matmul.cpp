@@ -11,7 +11,7 @@ namespace {
 std::vector<const float*> prepare(const float* x, int64_t rows, int64_t k, bool quantise, std::vector<float>& held) {
     if (quantise) {
         held.resize(size_t(rows * k));
-        parallel_for((rows + 7) / 8, [&](int64_t task) {
+        parallel_for((rows + 7) / 8, rows * k * 16, [&](int64_t task) {
             for (int64_t t = task * 8; t < std::min(rows, task * 8 + 8); ++t)
                 quantise_row(x + t * k, k, held.data() + t * k);
         });
@@ -36,7 +36,7 @@ void linear(const float* x, int64_t rows, const Weight& w, bool quantise, float*
     if (rows == 0) return;
     std::vector<float> held;
     const auto at = prepare(x, rows, w.in, quantise && quantised(w), held);
-    parallel_for((w.out + kColumns - 1) / kColumns, [&](int64_t task) {
+    parallel_for((w.out + kColumns - 1) / kColumns, rows * w.out * w.in, [&](int64_t task) {
         const int64_t first = task * kColumns, count = std::min(kColumns, w.out - first);
         columns_of(at, w, first, count, y + first, w.out);
     });
@@ -45,7 +45,7 @@ void linear(const float* x, int64_t rows, const Weight& w, bool quantise, float*
 void grouped_linear(const float* x, int64_t rows, int64_t groups, const Weight& w, float* y) {
     if (rows == 0) return;
     const int64_t width = w.out / groups, tasks = (width + kColumns - 1) / kColumns;
-    parallel_for(groups * tasks, [&](int64_t task) {
+    parallel_for(groups * tasks, rows * w.out * w.in, [&](int64_t task) {
         const int64_t group = task / tasks, first = task % tasks * kColumns, count = std::min(kColumns, width - first);
         std::vector<const float*> at(static_cast<size_t>(rows));
         for (int64_t t = 0; t < rows; ++t) at[size_t(t)] = x + (t * groups + group) * w.in;

@@ -62,7 +62,7 @@ int64_t draw(const float* logits, int64_t vocab, float temperature, float low, u
 
 void sample_tokens(const float* logits, int64_t rows, int64_t vocab, const float* temperature, const float* min_p,
                    const int64_t* seed, const int64_t* sample, const int64_t* position, int64_t* out) {
-    parallel_for(rows, [&](int64_t t) {
+    parallel_for(rows, rows * vocab * 8, [&](int64_t t) {
         const float* row = logits + t * vocab;
         if (!temperature || temperature[t] < kGreedyBelow) {
             out[t] = argmax(row, vocab);
@@ -93,7 +93,7 @@ void apply_penalties(const float* logits, int64_t rows, int64_t vocab, const uin
 
 void top_logprobs(const float* logits, int64_t rows, int64_t vocab, const int64_t* tokens, int64_t k, float* logprob,
                   int32_t* rank, int64_t* ids, float* values) {
-    parallel_for(rows, [&](int64_t t) {
+    parallel_for(rows, rows * vocab * 32, [&](int64_t t) {
         const float* x = logits + t * vocab;
         const float most = x[argmax(x, vocab)], own = x[tokens[t]];
         double mass = 0;
