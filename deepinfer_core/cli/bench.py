@@ -14,8 +14,6 @@ from deepinfer_core.cli.options import add_engine_options, engine_config
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from deepinfer_core.scheduling.measure import ScheduleCost
-
 HELP = "measure the scheduler, whole answers, or single operations"
 
 
@@ -23,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add one subcommand for each thing that can be measured."""
     what = parser.add_subparsers(required=True, metavar="WHAT")
 
-    schedule = what.add_parser("schedule", help="host time of a step's plan and commit, without a device")
+    schedule = what.add_parser("schedule", help="host time of a step: plan, build and commit, without a device")
     schedule.add_argument("--running", type=_counts, default=[1, 16, 64, 256], metavar="N,N", help="requests at once")
     schedule.add_argument("--steps", type=_count, default=500, metavar="N", help="decode steps for each (at least 2)")
     schedule.set_defaults(measure=_schedule)
@@ -55,9 +53,9 @@ _Measured = tuple[Sequence[Any], Callable[[Sequence[Any]], str]]  # results, and
 
 
 def _schedule(args: Namespace) -> _Measured:
-    from deepinfer_core.scheduling.measure import measure_schedule
+    from deepinfer_core.bench.schedule import measure_schedule, render
 
-    return measure_schedule(args.running, max(args.steps, 2)), _schedule_table
+    return measure_schedule(args.running, max(args.steps, 2)), render
 
 
 def _throughput(args: Namespace) -> _Measured:
@@ -70,16 +68,6 @@ def _ops(args: Namespace) -> _Measured:
     from deepinfer_core.bench.ops import measure_ops, render
 
     return measure_ops(engine_config(args), args.batch), render
-
-
-def _schedule_table(costs: Sequence[ScheduleCost]) -> str:
-    lines = ["running   plan us    p99   commit us    p99"]
-    for cost in costs:
-        lines.append(
-            f"{cost.running:7d} {cost.plan_median:9.1f} {cost.plan_p99:6.1f} "
-            f"{cost.commit_median:11.1f} {cost.commit_p99:6.1f}"
-        )
-    return "\n".join(lines)
 
 
 def _json(result: DataclassInstance) -> str:

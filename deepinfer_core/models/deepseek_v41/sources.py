@@ -55,7 +55,7 @@ class SpecSource:
 
 
 class LoadingSource:
-    """Reads each tensor asked for into the memory that it will stay in, in its stored format."""
+    """Reads each tensor asked for into the memory that it will stay in: matrices as stored, multipliers in float32."""
 
     def __init__(self, checkpoint: Checkpoint, reader: CheckpointReader, device: torch.device) -> None:
         self._checkpoint = checkpoint

@@ -1,9 +1,9 @@
 """Any order of adding, planning, committing and aborting, against the simulated device."""
 
-from scheduler_driver import Driver, limits
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scheduler_driver import Driver, limits
 from simulated_device import VOCABULARY
 
 from deepinfer_core.api.errors import PromptTooLong, RequestTooLarge
