@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.backend import Device
 
 PROMPT_TOKENS = 64
+ANSWER_TOKENS = 64  # enough that the first request still decodes when the last prompt is done
 REPEATS = 15
 PRODUCTS = frozenset({"linear", "lm_head"})  # ops that torch has as one matrix product
 
@@ -77,7 +78,7 @@ def measure_ops(config: EngineConfig, batch: int) -> list[OpTime]:
 
     built = build_engine(config, environment, plugins, wrap_device=watch)
     try:
-        params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+        params = SamplingParams(temperature=0.0, max_tokens=ANSWER_TOKENS, ignore_eos=True)
         for number in range(batch):
             prompt = tuple(3 + (number * 31 + i) % (built.info.vocab_size - 3) for i in range(PROMPT_TOKENS))
             prompt = tuple(3 if token == built.info.image_token_id else token for token in prompt)

@@ -68,14 +68,24 @@ static inline uint8_t e8m0_byte(float power) {
     return uint8_t(to_bits(power) >> 23);
 }
 
-// The largest magnitude, infinity counting as the largest finite number; NaN where there is one.
+// The largest magnitude of n numbers (n a multiple of kLanes), infinity counting as the largest finite number; NaN
+// where there is one.
 static inline float max_abs(const float* x, int n) {
-    float most = 0;
-    for (int i = 0; i < n; ++i) {
-        const float a = std::fabs(x[i]);
-        most = a > most || std::isnan(a) ? a : most;
+    vf most = {};
+    vi unordered = {};
+    for (int i = 0; i < n; i += kLanes) {
+        const vf a = absolute(load(x + i));
+        most = maximum(a, most);
+        unordered |= a != a;
     }
-    return most > FLT_MAX ? FLT_MAX : most;
+    float lanes[kLanes], largest = 0;
+    int32_t bad = 0;
+    store(lanes, most);
+    for (int i = 0; i < kLanes; ++i) {
+        largest = lanes[i] > largest ? lanes[i] : largest;
+        bad |= unordered[i];
+    }
+    return bad ? NAN : largest > FLT_MAX ? FLT_MAX : largest;
 }
 
 // The scale of one block of 32 values stored as E4M3.

@@ -111,13 +111,44 @@ static inline vf load_e2m1(const uint8_t* p) {
 #endif
 }
 
-// The lanes' sum, halving: lane i is added to lane i + half.
+// The lanes' sum, halving: lane i is added to lane i + half, until one is left.
 static inline float sum(vf v) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    float halves[16];
+    store(halves, v);
+    const __m256 eight = _mm256_add_ps(_mm256_loadu_ps(halves), _mm256_loadu_ps(halves + 8));
+#else
+    const __m256 eight = (__m256)v;
+#endif
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
     float x[kLanes];
     store(x, v);
     for (int half = kLanes / 2; half > 0; half /= 2)
         for (int i = 0; i < half; ++i) x[i] += x[i + half];
     return x[0];
+#endif
+}
+
+static inline vf maximum(vf a, vf b) {
+    return a > b ? a : b;
+}
+
+static inline vf absolute(vf v) {
+    return (vf)((vi)v & 0x7fffffff);
+}
+
+// Each lane rounded to an E4M3 number, nearest even, saturating at 448.
+static inline vf round_e4m3(vf v) {
+    const vf a = absolute(v), capped = a > 448.0f ? splat(448.0f) : a;
+    const vi bits = (vi)capped;
+    const vf normal = (vf)((bits + 0x7ffff + ((bits >> 20) & 1)) & ~0xfffff);
+    const vf tiny = (capped + splat(24576.0f)) - splat(24576.0f);  // below 2^-6 the numbers are multiples of 2^-9
+    const vf rounded = capped < 0x1p-6f ? tiny : normal;
+    return (vf)((vi)rounded | ((vi)v & INT32_MIN));
 }
 
 }  // namespace deepinfer_cpu::DEEPINFER_ISA

@@ -113,8 +113,9 @@ static inline Weight expert_of(const Weight& w, int64_t e) {
 // The values that FP8 activation quantisation in blocks of 32 leaves.
 static inline void quantise_row(const float* x, int64_t k, float* out) {
     for (int64_t i = 0; i < k; i += 32) {
-        const float scale = fp8_scale(x + i);
-        for (int j = 0; j < 32; ++j) out[i + j] = e4m3(to_e4m3(x[i + j] / scale)) * scale;
+        const float scale = fp8_scale(x + i), inverse = 1.0f / scale;  // both powers of two: exact
+        for (int64_t j = i; j < i + 32; j += kLanes)
+            store(out + j, round_e4m3(load(x + j) * splat(inverse)) * splat(scale));
     }
 }
 

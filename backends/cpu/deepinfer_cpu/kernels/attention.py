@@ -42,7 +42,7 @@ class Attention:
             scale,
             y.data_ptr(),
         )
-        return y.to(q.dtype)
+        return as_type(y, q.dtype)
 
     def index_scores(self, q: Tensor, weights: Tensor, keys: PagedView, rows: Rows, num_entries: int) -> Tensor:
         """[T, H, d] -> float32 [T, num_entries]."""

@@ -20,13 +20,13 @@ class Lookup:
         """[T] -> [T, D]."""
         t, y = as_type(tokens, torch.int64), torch.empty(tokens.shape[0], weight.in_features)
         self._table.embedding(t.data_ptr(), t.shape[0], weight_tuple(weight), y.data_ptr())
-        return y.to(dtype)
+        return as_type(y, dtype)
 
     def engram_lookup(self, table: Weight, index: Tensor, dtype: torch.dtype) -> Tensor:
         """[T, C] -> [T, C*d]."""
         i, y = as_type(index, torch.int64), torch.empty(index.shape[0], index.shape[1] * table.in_features)
         self._table.engram_lookup(weight_tuple(table), i.data_ptr(), i.numel(), y.data_ptr())
-        return y.to(dtype)
+        return as_type(y, dtype)
 
     def hash_ngrams(self, classes: Tensor, multipliers: Tensor, primes: Tensor, offsets: Tensor, pad: int) -> Tensor:
         """[T, n] -> int64 [T, (n-1)*h]."""

@@ -20,14 +20,14 @@ class Matrices:
         """[T, K] -> [T, N]."""
         a, y = f32(x), torch.empty(x.shape[0], weight.out_features)
         self._table.linear(a.data_ptr(), a.shape[0], weight_tuple(weight), quantise, y.data_ptr())
-        return y.to(out_dtype or x.dtype)
+        return as_type(y, out_dtype or x.dtype)
 
     def grouped_linear(self, x: Tensor, weight: Weight) -> Tensor:
         """[T, G, K] -> [T, G, N]."""
         a, groups = f32(x), x.shape[1]
         y = torch.empty(x.shape[0], groups, weight.out_features // groups)
         self._table.grouped_linear(a.data_ptr(), a.shape[0], groups, weight_tuple(weight), y.data_ptr())
-        return y.to(x.dtype)
+        return as_type(y, x.dtype)
 
     def lm_head(self, x: Tensor, weight: Weight) -> Tensor:
         """[T, D] -> float32 [T, V]."""
@@ -38,7 +38,7 @@ class Matrices:
         a, y = f32(x), torch.empty(x.shape[0], w2.out_features)
         weights = weight_tuple(w1), weight_tuple(w3), weight_tuple(w2)
         self._table.gated_mlp(a.data_ptr(), a.shape[0], *weights, limit, quantise, y.data_ptr())
-        return y.to(x.dtype)
+        return as_type(y, x.dtype)
 
     def route(self, x: Tensor, gate: Weight, bias: Tensor, top_k: int, scale: float) -> tuple[Tensor, Tensor]:
         """[T, D] -> experts int32 [T, k], weights [T, k]."""

@@ -43,4 +43,4 @@ class CacheRows:
         a = f32(x if width % BLOCK == 0 else pad(x, (0, -width % BLOCK)))
         y = torch.empty(a.shape)
         self._table.fake_quant(a.data_ptr(), a.numel() // a.shape[-1], a.shape[-1], ROW_NUMBER[format], y.data_ptr())
-        return y[..., :width].to(x.dtype)
+        return as_type(y[..., :width], x.dtype)

@@ -19,7 +19,7 @@ class Streams:
         """[T, D] -> [T, D]."""
         a, w, y = f32(x), f32(weight), torch.empty(x.shape)
         self._table.rms_norm(a.data_ptr(), a.shape[0], a.shape[1], w.data_ptr(), eps, y.data_ptr())
-        return y.to(x.dtype)
+        return as_type(y, x.dtype)
 
     def apply_rope(self, x: Tensor, position: Tensor, inv_freq: Tensor, inverse: bool = False) -> Tensor:
         """[T, R] or [T, H, R] -> the same."""
@@ -36,7 +36,7 @@ class Streams:
             inverse,
             y.data_ptr(),
         )
-        return y.to(x.dtype)
+        return as_type(y, x.dtype)
 
     def hc_mixes(
         self, streams: Tensor, fn: Tensor, base: Tensor, scale: Tensor, norm_eps: float, hc_eps: float, iterations: int
@@ -68,7 +68,7 @@ class Streams:
         rows, n, dim = streams.shape
         y = torch.empty(rows, dim)
         self._table.hc_collapse(a.data_ptr(), p.data_ptr(), rows, n, dim, y.data_ptr())
-        return y.to(streams.dtype)
+        return as_type(y, streams.dtype)
 
     def hc_expand(self, y: Tensor, streams: Tensor, post: Tensor, comb: Tensor) -> Tensor:
         """[T, D] and [T, n, D] -> [T, n, D]."""
@@ -76,7 +76,7 @@ class Streams:
         rows, n, dim = streams.shape
         out = torch.empty(rows, n, dim)
         self._table.hc_expand(a.data_ptr(), x.data_ptr(), p.data_ptr(), c.data_ptr(), rows, n, dim, out.data_ptr())
-        return out.to(streams.dtype)
+        return as_type(out, streams.dtype)
 
     def engram_gate(
         self, streams: Tensor, key: Tensor, value: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float
@@ -97,4 +97,4 @@ class Streams:
             eps,
             out.data_ptr(),
         )
-        return out.to(streams.dtype)
+        return as_type(out, streams.dtype)
