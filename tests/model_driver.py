@@ -16,19 +16,20 @@ from deepinfer_core.interfaces.model import Model, ModelContext, ModelOptions, S
 from deepinfer_core.interfaces.ops import Rows
 from deepinfer_core.interfaces.parallel import Group
 from deepinfer_core.models.deepseek_v41.factory import DeepseekV41Factory
-from deepinfer_core.ops.table import resolve
+from deepinfer_core.ops.table import OpTable, resolve
 from deepinfer_core.parallel.communicator import OneRankCommunicator
 from deepinfer_core.parallel.placement import IdentityPlacement
+from deepinfer_cpu.kernels import kernels
 
 CPU = torch.device("cpu")
 
 
-def load_model(folder: Path, quantise: bool, dtype: torch.dtype = torch.float32) -> Model:
-    """The checkpoint in `folder` on reference ops, one rank."""
+def load_model(folder: Path, quantise: bool, dtype: torch.dtype = torch.float32, ops: OpTable | None = None) -> Model:
+    """The checkpoint in `folder` on one rank; on the CPU backend's kernels unless other ops are given."""
     config = json.loads((folder / "config.json").read_text())
     factory = DeepseekV41Factory()
     context = ModelContext(
-        ops=resolve({}),
+        ops=resolve(kernels()) if ops is None else ops,
         device=CPU,
         expert_communicator=OneRankCommunicator(Group("ep")),
         placement=IdentityPlacement(factory.inspect(folder, config).num_experts),
@@ -105,7 +106,7 @@ class Driver:
             logit_rows=torch.tensor([i for i, want in enumerate(wanted) if want], dtype=torch.int64),
             block_table=self.block_table,
             history=self.history,
-            max_end=max(ends),
+            max_end=max(ends, default=0),
         )
         logits = self.model.forward(step, self.pools)
         self._advance(chunks)

@@ -38,6 +38,7 @@ class EngineConfig:
     cache_tokens: int | None = None  # tokens the paged cache holds; None: from cache_memory
     cache_memory: float = 0.25  # share of free device memory for the paged cache
     block_size: int = 64
+    scheduler: str = "native"  # the core's own, or the name of a plugin's
     overlap: bool = True  # plan and commit on the host while the device runs
     logprobs_mode: Literal["raw", "processed"] = "raw"
     strict: bool = False  # anything that would run on a reference or substitute is an error
@@ -79,6 +80,7 @@ class EngineConfig:
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "model": ((str,), "a folder or the name of a model source"),
     "backend": ((str, type(None)), "the name of a backend"),
+    "scheduler": ((str,), "native or the name of a plugin's scheduler"),
     "cache_memory": ((int, float), "a share in (0, 1]"),
     "overlap": ((bool,), "true or false"),
     "strict": ((bool,), "true or false"),

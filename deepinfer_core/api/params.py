@@ -44,6 +44,7 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     skip_special_tokens: bool = True
+    processors: tuple[str, ...] = ()  # plugins' logits processors, applied in order of their names
     constraint: Mapping[str, Any] | None = None  # {"json_schema": ...}, {"regex": ...}, ...: needs a plugin
 
     def __post_init__(self) -> None:
@@ -51,7 +52,7 @@ class SamplingParams:
         stop: object = self.stop
         if isinstance(stop, str):
             set_field(self, "stop", (stop,))
-        for name in ("stop", "stop_token_ids", "bad_words"):
+        for name in ("stop", "stop_token_ids", "bad_words", "processors"):
             set_field(self, name, _tuple(name, getattr(self, name)))
         if self.allowed_token_ids is not None:
             set_field(self, "allowed_token_ids", _tuple("allowed_token_ids", self.allowed_token_ids))
@@ -159,5 +160,8 @@ def _check_texts(p: SamplingParams) -> None:
         for text in texts:
             if not isinstance(text, str) or not text or len(text) > MAX_STOP_LENGTH:
                 raise _fail(f"an entry of {name}", text, f"give a string of 1 to {MAX_STOP_LENGTH} characters")
+    for index, name in enumerate(p.processors):
+        if not isinstance(name, str) or name in p.processors[:index]:
+            raise _fail("processors", list(p.processors), "give names of logits processors, each once")
     if p.constraint is not None and not isinstance(p.constraint, Mapping):
         raise _fail("constraint", p.constraint, 'give a mapping such as {"regex": "[0-9]+"}')

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from deepinfer_core.api.errors import PromptTooLong, RequestError, UnsupportedRequest
+from deepinfer_core.api.errors import PromptTooLong, RequestError, UnsupportedRequest, nearest
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.sampling.request import RequestSampling, bad_word_tokens, request_sampling
 from deepinfer_core.text.tokenizer import lone_surrogate
@@ -23,17 +24,22 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.request import Request
     from deepinfer_core.interfaces.constraint import Compiled, ConstraintEngine
     from deepinfer_core.interfaces.model import ModelInfo
+    from deepinfer_core.interfaces.sampler import LogitsProcessor
     from deepinfer_core.text.tokenizer import Tokenizer
+
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_LOGPROB_ENTRIES = 1 << 24  # alternatives that one request may ask for, over all its positions
 
 
-class ConstraintEngines(Protocol):
-    """Constraint kinds and the engines that enforce them."""
+class Named(Protocol[T_co]):
+    """What plugins registered of one kind, by name. What it is asked for may be made only then."""
 
-    def __contains__(self, kind: str, /) -> bool: ...
+    def __contains__(self, name: str, /) -> bool: ...
 
-    def __getitem__(self, kind: str, /) -> ConstraintEngine: ...
+    def __getitem__(self, name: str, /) -> T_co: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,8 @@ class Admission:
         self,
         info: ModelInfo,
         tokenizer: Tokenizer | None,
-        constraints: ConstraintEngines,
+        constraints: Named[ConstraintEngine],
+        processors: Named[LogitsProcessor],
         *,
         max_length: int,
         decoder_rows: int,
@@ -85,6 +92,7 @@ class Admission:
         self._info = info
         self._tokenizer = tokenizer
         self._constraints = constraints
+        self._processors = processors
         self._max_length = max_length
         self._decoder_rows = decoder_rows
         self._random = random.Random(secrets.randbits(64) if seed is None else seed)
@@ -196,13 +204,28 @@ class Admission:
                 raise RequestError(
                     f"stop_token_ids names token {token}: this model's tokens are 0 to {self._info.vocab_size - 1}"
                 )
+        self._check_processors(params)
         words: tuple[tuple[int, ...], ...] = ()
         if params.bad_words:
             assert self._tokenizer is not None
             words = bad_word_tokens(params.bad_words, self._tokenizer.encode)
         return request_sampling(
-            params, seed=seed, vocab_size=self.vocab_size, stop_token_ids=stop_tokens, bad_words=words
+            params,
+            seed=seed,
+            vocab_size=self.vocab_size,
+            stop_token_ids=stop_tokens,
+            bad_words=words,
+            processors=params.processors,
         )
+
+    def _check_processors(self, params: SamplingParams) -> None:
+        for name in params.processors:
+            if name not in self._processors:
+                raise RequestError(
+                    f"processors names {name!r}, which no plugin registers{nearest(name, self._processors)}; "
+                    f"registered: {', '.join(self._processors) or 'none'}"
+                )
+            self._processors[name]  # made here, so that a factory that fails fails its request and no step
 
     def _decoder_start(self, params: SamplingParams, prompt_length: int) -> int:
         if self._decoder_rows == 0 or params.prompt_logprobs is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepinfer_core.api.config import build_record
-from deepinfer_core.api.errors import ConfigError
+from deepinfer_core.api.errors import ConfigError, PluginError
 from deepinfer_core.cache.layout import CacheLayout, CacheRequest, fit_cache
 from deepinfer_core.cache.pools import allocate_pools
 from deepinfer_core.engine.admission import Admission
@@ -22,6 +22,7 @@ from deepinfer_core.ops.table import OpTable, resolve
 from deepinfer_core.parallel.placement import IdentityPlacement
 from deepinfer_core.parallel.topology import Topology
 from deepinfer_core.plugin.choose import choose_backend
+from deepinfer_core.plugin.registry import NATIVE_SCHEDULER
 from deepinfer_core.sampling.sampler import Sampler
 from deepinfer_core.sampling.table import SamplingTable
 from deepinfer_core.scheduling.native import NativeScheduler
@@ -29,13 +30,13 @@ from deepinfer_core.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from deepinfer_core.api.config import EngineConfig, Environment
-    from deepinfer_core.engine.admission import ConstraintEngines
     from deepinfer_core.interfaces.backend import Device
     from deepinfer_core.interfaces.cache import CacheSpec
     from deepinfer_core.interfaces.model import Model, ModelInfo
     from deepinfer_core.interfaces.observer import Observer
     from deepinfer_core.interfaces.scheduler import Scheduler
     from deepinfer_core.plugin.loader import Plugins
+    from deepinfer_core.plugin.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def build_engine(
         if config.strict and fallbacks:
             raise ConfigError(f"strict is on and not everything runs as it should: {'; '.join(fallbacks)}")
         watching = [*observers, *(registry.observers[name] for name in registry.observers)]
-        builder = _Builder(config, plan, device, ops, tokenizer, registry.constraints, watching)
+        builder = _Builder(config, plan, device, ops, tokenizer, registry, watching)
         engine, layout = builder.build()
     except BaseException:
         device.close()
@@ -98,7 +99,7 @@ class _Builder:
         device: Device,
         ops: OpTable,
         tokenizer: Tokenizer | None,
-        constraints: ConstraintEngines,
+        registry: Registry,
         observers: Sequence[Observer],
     ) -> None:
         self._config = config
@@ -106,11 +107,13 @@ class _Builder:
         self._device = device
         self._ops = ops
         self._tokenizer = tokenizer
+        self._registry = registry
         self._observers = observers
         self._admission = Admission(
             plan.info,
             tokenizer,
-            constraints,
+            registry.constraints,
+            registry.processors,
             max_length=plan.max_length,
             decoder_rows=plan.decoder_rows,
             seed=config.seed,
@@ -127,7 +130,7 @@ class _Builder:
             model,
             allocate_pools(model.cache_spec(), layout, torch_device),
             DeviceTables(slots, -(-self._plan.max_length // layout.block_size), ring, torch_device),
-            Sampler(self._ops, vocab_size, self._config.logprobs_mode),
+            Sampler(self._ops, vocab_size, self._config.logprobs_mode, self._registry.processors),
             sampling,
             torch_device,
         )
@@ -171,15 +174,21 @@ class _Builder:
         )
 
     def _scheduler(self, layout: CacheLayout) -> Scheduler:
-        return NativeScheduler(
-            SchedulerLimits(
-                max_slots=layout.slots,
-                num_blocks=layout.num_blocks,
-                block_size=layout.block_size,
-                max_step_tokens=self._config.max_step_tokens,
-                max_length=self._plan.max_length,
-            )
+        limits = SchedulerLimits(
+            max_slots=layout.slots,
+            num_blocks=layout.num_blocks,
+            block_size=layout.block_size,
+            max_step_tokens=self._config.max_step_tokens,
+            max_length=self._plan.max_length,
         )
+        name = self._config.scheduler
+        if name == NATIVE_SCHEDULER:
+            return NativeScheduler(limits)
+        make = self._registry.schedulers[name]
+        try:
+            return make(limits)
+        except Exception as error:
+            raise PluginError(f"scheduler {name!r} could not be made: {type(error).__name__}: {error}") from error
 
 
 def _fallbacks(ops: OpTable, name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from deepinfer_core.api.errors import CheckpointError, ConfigError
 from deepinfer_core.interfaces.model import ModelOptions
 from deepinfer_core.loading.index import read_json
 from deepinfer_core.loading.resolve import resolve_model
+from deepinfer_core.plugin.registry import NATIVE_SCHEDULER
 
 if TYPE_CHECKING:
     from deepinfer_core.api.config import EngineConfig
@@ -40,9 +41,11 @@ class BuildPlan:
 
 
 def check_build(config: EngineConfig, registry: Registry, backend: str, capabilities: Capabilities) -> BuildPlan:
-    """Raises `ConfigError` or `CheckpointError` for whatever cannot run, naming the option and what is allowed."""
+    """Raises `ConfigError`, `PluginError` or `CheckpointError` for whatever cannot run, naming the option and what is allowed."""
     options = ModelOptions(_dtype(config, backend, capabilities), config.activation_quant == "checkpoint")
     _check_sizes(config, backend, capabilities)
+    if config.scheduler != NATIVE_SCHEDULER:
+        registry.schedulers.plugin_of(config.scheduler)  # raises, with what is registered and which plugins failed
     folder = resolve_model(config.model, registry)
     checkpoint_config = read_json(folder / "config.json")
     factory = _factory(folder, checkpoint_config, registry)

@@ -24,7 +24,7 @@ class StepInput:
 
     tokens: Tensor  # int64 [T]
     rows: Rows
-    kept: Tensor  # int64 [K] indices into the T rows, ascending
+    kept: Tensor  # int64 [K] indices into the T rows, ascending, none twice
     kept_rows: Rows
     logit_rows: Tensor  # int64 [N] indices into the K kept rows
     block_table: Tensor  # int32 [slots, max blocks]

@@ -36,7 +36,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         weight_map, shards = None, [_single_shard(folder)]
     found: dict[str, TensorEntry] = {}
     for shard in shards:
-        header = read_header(shard, faults)
+        header = _header(shard, faults)
         if weight_map is not None:
             _compare(weight_map, shard.name, header, faults)
         for name, entry in header.items():
@@ -84,6 +84,14 @@ def _present(folder: Path, names: list[str], faults: Faults) -> list[Path]:
         else:
             shards.append(folder / name)
     return shards
+
+
+def _header(shard: Path, faults: Faults) -> dict[str, TensorEntry]:
+    try:
+        return read_header(shard, faults)
+    except OSError as error:
+        faults.add(f"{shard.name} cannot be read: {error.strerror}")
+        return {}
 
 
 def _compare(weight_map: Mapping[str, str], shard: str, header: Mapping[str, TensorEntry], faults: Faults) -> None:

@@ -51,11 +51,17 @@ class CheckpointReader:
             out.copy_(host)
 
     def _fill(self, entry: TensorEntry, host: Tensor) -> None:
+        rest = memoryview(host.view(-1).view(torch.uint8).numpy().data)
+        try:
+            self._read(entry, rest)
+        except OSError as error:
+            raise CheckpointError(f"{entry.shard} cannot be read: {error.strerror}. {ADVICE}") from error
+
+    def _read(self, entry: TensorEntry, rest: memoryview) -> None:
         file = self._open(entry.shard)
         file.seek(entry.start)
-        rest = memoryview(host.view(-1).view(torch.uint8).numpy().data)
         while rest:
-            count = file.readinto(rest)
+            count = file.readinto(rest)  # may be less than asked for
             if not count:
                 raise CheckpointError(
                     f"{entry.shard} ended within {entry.name}: it changed while it was read. {ADVICE}"

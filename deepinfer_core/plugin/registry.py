@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AWAITED = (
-    "drafter",
-    "logits processor",
-    "scheduler",
-    "executor",
-)  # kinds that this release registers and never asks for
+NATIVE_SCHEDULER = "native"  # the name of scheduling/native.py among schedulers
+
+AWAITED = ("drafter", "executor")  # kinds that this release registers and never asks for
 
 
 class Table(Generic[T]):
@@ -35,9 +32,11 @@ class Table(Generic[T]):
     A name that two plugins claim belongs to neither: asking for it is an error that does not depend on their order.
     """
 
-    def __init__(self, kind: str, failures: list[str]) -> None:
-        """`failures` is shared with the loader, which adds one sentence for each plugin that failed to load."""
+    def __init__(self, kind: str, failures: list[str], own: tuple[str, ...] = ()) -> None:
+        """`failures` is shared with the loader, which adds one sentence for each plugin that failed to load. `own` are
+        names that mean something of the core's, which no plugin may register."""
         self.kind = kind
+        self._own = own
         self._failures = failures
         self._claims: dict[str, dict[str, Callable[[], T]]] = {}  # name -> plugin -> factory
         self._made: dict[str, T] = {}
@@ -94,6 +93,8 @@ class Table(Generic[T]):
     def _add(self, plugin: str, name: object, factory: object) -> None:
         if not isinstance(name, str) or not name or name != name.strip():
             raise PluginError(f"{self.kind} name {name!r} is not allowed: give a non-empty string without outer spaces")
+        if name in self._own:
+            raise PluginError(f"{self.kind} {name!r} is the core's own: choose another name")
         if not callable(factory):
             raise PluginError(f"{self.kind} {name!r} is registered with {factory!r}: give a function without arguments")
         claims = self._claims.setdefault(name, {})
@@ -119,8 +120,9 @@ class Table(Generic[T]):
         )
 
     def _missing(self, name: str) -> str:
-        known = ", ".join(self) or "none"
-        text = f"no plugin registers the {self.kind} {name!r}{nearest(name, self)}; registered: {known}"
+        known = (*self._own, *self)
+        listed = ", ".join(known) or "none"
+        text = f"no plugin registers the {self.kind} {name!r}{nearest(name, known)}; registered: {listed}"
         return "; ".join([text, *self._failures])
 
 
@@ -134,7 +136,9 @@ class Registry:
         self.drafters: Table[Drafter] = Table("drafter", self.failures)
         self.constraints: Table[ConstraintEngine] = Table("constraint kind", self.failures)
         self.processors: Table[LogitsProcessor] = Table("logits processor", self.failures)
-        self.schedulers: Table[Callable[[SchedulerLimits], Scheduler]] = Table("scheduler", self.failures)
+        self.schedulers: Table[Callable[[SchedulerLimits], Scheduler]] = Table(
+            "scheduler", self.failures, own=(NATIVE_SCHEDULER,)
+        )
         self.executors: Table[Executor] = Table("executor", self.failures)
         self.observers: Table[Observer] = Table("observer", self.failures)
         self.model_sources: Table[Path] = Table("model source", self.failures)

@@ -6,17 +6,16 @@ Everything runs on the execution queue and never waits for the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from deepinfer_core.interfaces.sampler import LogitsProcessor, Sampled, SampledRows
+from deepinfer_core.interfaces.sampler import Sampled, SampledRows
 from deepinfer_core.ops.sample import filtered_scores
 from deepinfer_core.sampling.plan import DrawGroup, LogprobRows, SamplingPlan, TokenMask, to_device
-from deepinfer_core.sampling.processors import apply_stages
+from deepinfer_core.sampling.processors import Processors, apply_stages
 
 if TYPE_CHECKING:
     from deepinfer_core.ops.table import OpTable
@@ -46,12 +45,13 @@ class Sampler:
         ops: OpTable,
         vocab_size: int,
         logprobs_mode: Literal["raw", "processed"] = "raw",
-        processors: Mapping[str, LogitsProcessor] | None = None,
+        processors: Processors | None = None,
     ) -> None:
+        """`processors` holds every plugin stage that a plan names."""
         self._ops = ops
         self._vocab_size = vocab_size
         self._processed = logprobs_mode == "processed"
-        self._processors = dict(processors or {})
+        self._processors: Processors = {} if processors is None else processors
 
     def sample(
         self,

@@ -1,4 +1,6 @@
-"""The engine's model against golden outputs of an independent dense implementation: any chunking, any neighbours."""
+"""The engine's model against golden outputs of an independent dense implementation: any chunking, any neighbours.
+
+It runs on the CPU backend's kernels, and where that is said on the reference ops."""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from model_driver import Chunk, Driver, load_model
+
+from deepinfer_core.ops.table import resolve
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = np.load(DATA / "golden_logits.npz")
@@ -38,6 +42,13 @@ def assert_golden(logits: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 7, 64, 121])
 def test_every_row_in_chunks(quantise, chunk):
     assert_golden(Driver(tiny(quantise)).prefill(2, IDS, chunk), golden(quantise))
+
+
+@both
+@pytest.mark.parametrize("chunk", [7, 121])
+def test_reference_ops_in_chunks(quantise, chunk):
+    model = load_model(DATA / "tiny_v41", quantise, ops=resolve({}))
+    assert_golden(Driver(model).prefill(2, IDS, chunk), golden(quantise))
 
 
 @both

@@ -103,12 +103,18 @@ class Fields:
             shown = " or ".join(repr(one) for one in allowed)
             self.fault(name, f"{name} = {value!r} is not supported: it must be {shown}")
 
-    def section(self, name: str) -> Mapping[str, Any]:
-        """A nested object; empty, with a fault, where there is none."""
+    def section(self, name: str) -> Fields | None:
+        """The fields of a nested object; None, with a fault, where there is none."""
         value = self._present(name)
-        if value is not None and not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            return Fields(value, self._faults)
+        if value is not None:
             self.fault(name, f"{name} = {value!r} is not supported: it must be an object")
-        return value if isinstance(value, Mapping) else {}
+        return None
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there, whatever its value."""
+        return name in self._values
 
     def _present(self, name: str) -> Any:
         self._asked.add(name)

@@ -31,15 +31,15 @@ def parse_config(config: Mapping[str, Any]) -> DeepseekV41Config:
     faults = Faults("config.json does not describe a DeepSeek-V4.1 model that this engine runs")
     fields = Fields(values, faults)
     _check_fixed(fields)
-    _check_quantisation(fields, faults)
-    parsed = _parse(fields, faults)
+    _check_quantisation(fields)
+    parsed = _parse(fields)
     _check_sizes(parsed, fields)
     fields.report_missing()
     faults.raise_any("Correct config.json, or use a checkpoint in the released DeepSeek-V4.1 format.")
     return parsed
 
 
-def _parse(fields: Fields, faults: Faults) -> DeepseekV41Config:
+def _parse(fields: Fields) -> DeepseekV41Config:
     layers = fields.integer("num_hidden_layers")
     vocab = fields.integer("vocab_size", low=2)
     last_layer = None if "num_hidden_layers" in fields.bad else layers - 1
@@ -64,7 +64,7 @@ def _parse(fields: Fields, faults: Faults) -> DeepseekV41Config:
         sliding_window=fields.integer("sliding_window"),
         rope_theta=fields.number("rope_theta", above=1),
         compress_rope_theta=fields.number("compress_rope_theta", above=1) if compressed else 0.0,
-        yarn=_parse_yarn(fields, faults) if compressed else None,
+        yarn=_parse_yarn(fields) if compressed else None,
         compress_ratios=ratios,
         kv_source_layer_ids=kv_sources,
         index_source_layer_ids=index_sources,
@@ -105,19 +105,19 @@ def _parse_maps(
     return ratios[:layers], kv_sources, index_sources, candidate
 
 
-def _parse_yarn(fields: Fields, faults: Faults) -> YarnConfig:
+def _parse_yarn(fields: Fields) -> YarnConfig | None:
     section = fields.section("rope_scaling")
-    yarn = Fields(section, faults)
-    yarn.equals("type" if "type" in section and "rope_type" not in section else "rope_type", "yarn")
-    parsed = YarnConfig(
-        factor=yarn.number("factor"),
-        beta_fast=yarn.number("beta_fast"),
-        beta_slow=yarn.number("beta_slow"),
-        original_max_position_embeddings=yarn.integer("original_max_position_embeddings"),
+    if section is None:
+        return None
+    section.equals("rope_type" if section.has("rope_type") or not section.has("type") else "type", "yarn")
+    yarn = YarnConfig(
+        factor=section.number("factor"),
+        beta_fast=section.number("beta_fast"),
+        beta_slow=section.number("beta_slow"),
+        original_max_position_embeddings=section.integer("original_max_position_embeddings"),
     )
-    if section:
-        yarn.report_missing()
-    return parsed
+    section.report_missing()
+    return yarn
 
 
 def _parse_indexer(fields: Fields) -> IndexerConfig:
@@ -199,16 +199,15 @@ def _check_fixed(fields: Fields) -> None:
     fields.equals("dspark_target_attn_input", True, required=False)
 
 
-def _check_quantisation(fields: Fields, faults: Faults) -> None:
+def _check_quantisation(fields: Fields) -> None:
     section = fields.section("quantization_config")
-    if section:
-        quantisation = Fields(section, faults)
-        quantisation.equals("quant_method", "fp8")
-        quantisation.equals("activation_scheme", "dynamic")
-        quantisation.equals("weight_block_size", [BLOCK, BLOCK])
-        quantisation.equals("scale_fmt", "ue8m0")
-        quantisation.equals("expert_dtype", "fp4")
-        quantisation.report_missing()
+    if section is not None:
+        section.equals("quant_method", "fp8")
+        section.equals("activation_scheme", "dynamic")
+        section.equals("weight_block_size", [BLOCK, BLOCK])
+        section.equals("scale_fmt", "ue8m0")
+        section.equals("expert_dtype", "fp4")
+        section.report_missing()
 
 
 def _check_sizes(config: DeepseekV41Config, fields: Fields) -> None:

@@ -49,7 +49,7 @@ class State:
 
 
 def keep_rows(x: Tensor, index: Tensor) -> Tensor:
-    """x[index] for ascending row numbers; x itself when they are all of its rows."""
+    """x[index] for ascending row numbers, none twice; x itself when they are all of its rows."""
     return x if index.shape[0] == x.shape[0] else x[index]
 
 

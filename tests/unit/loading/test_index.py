@@ -106,6 +106,12 @@ def test_a_folder_without_weights_is_refused(tmp_path):
         open_checkpoint(tmp_path)
 
 
+def test_a_shard_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(CheckpointError, match=r"model.safetensors cannot be read: Is a directory"):
+        open_checkpoint(tmp_path)
+
+
 def test_several_files_need_an_index(two_shards):
     (two_shards / INDEX).unlink()
     with pytest.raises(CheckpointError, match=f"2 safetensors files and no {INDEX}"):

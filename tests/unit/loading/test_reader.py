@@ -112,6 +112,17 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path):
         reader.read("x")
 
 
+def test_a_file_that_is_gone_is_named(tmp_path):
+    save_file({"x": torch.zeros(100)}, tmp_path / "model.safetensors")
+    checkpoint = open_checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with (
+        pytest.raises(CheckpointError, match=r"model.safetensors cannot be read: No such file"),
+        CheckpointReader(checkpoint, CPU) as reader,
+    ):
+        reader.read("x")
+
+
 @pytest.mark.parametrize("shape", [(7, 32), (0, 32)])
 def test_a_mapped_table_equals_the_stored_one(tmp_path, shape):
     stored = torch.randint(0, 127, shape, dtype=torch.uint8).view(torch.float8_e4m3fn)

@@ -77,6 +77,8 @@ FAULTS = [
     ({"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
     ({"swiglu_limit": None}, "swiglu_limit is missing"),
     ({"rope_scaling": None}, "rope_scaling is missing"),
+    ({"rope_scaling": {}}, "rope_type is missing"),
+    ({"rope_scaling": {"type": "dynamic"}}, "type = 'dynamic' is not supported"),
     ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn' is not supported: it must be an object"),
     (
         {"rope_scaling": {"rope_type": "linear", "factor": 2}},
@@ -171,6 +173,14 @@ def test_quantisation_must_be_described():
     config = tiny_config()
     del config["quantization_config"]
     assert "quantization_config is missing" in fault_of(config)
+    assert "expert_dtype is missing" in fault_of({**config, "quantization_config": {}})
+
+
+def test_the_older_name_of_the_rope_type():
+    config = tiny_config()
+    scaling = config["text_config"]["rope_scaling"]
+    scaling["type"] = scaling.pop("rope_type")
+    assert parse_config(config) == parse_config(tiny_config())
 
 
 def test_fields_of_absent_parts_are_not_needed():

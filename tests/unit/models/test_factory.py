@@ -9,6 +9,7 @@ from model_driver import Driver, load_model
 
 from deepinfer_core.api.errors import CheckpointError
 from deepinfer_core.interfaces.model import ModelInfo
+from deepinfer_core.interfaces.ops import WeightFormat
 from deepinfer_core.models.deepseek_v41.factory import DeepseekV41Factory
 
 PROMPT = list(range(40, 60))
@@ -47,6 +48,7 @@ def test_what_the_engine_must_know():
         max_drafts=5,
         stored_bytes=sum(t.numel() * t.element_size() for t in tiny_tensors().values()),
         num_experts=8,
+        weight_formats=(WeightFormat.BF16, WeightFormat.FP8, WeightFormat.FP4),
     )
 
 

@@ -40,7 +40,7 @@ def large_config():
     """About 90 MB of weights, most of them experts, and a table of about 80 MB."""
     config = tiny_config()
     text = config["text_config"]
-    text.update(hidden_size=512, moe_intermediate_size=256, n_routed_experts=40, num_nextn_predict_layers=0)
+    text.update(hidden_size=512, moe_intermediate_size=256, n_routed_experts=48, num_nextn_predict_layers=0)
     text.update(engram_layer_ids=[1], engram_vocab_size=400_000)
     text["engram_num_embeddings"] = list(table_rows(1, 3, 2, 400_000))
     return config
