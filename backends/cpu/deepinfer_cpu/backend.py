@@ -14,8 +14,8 @@ from deepinfer_core.interfaces.backend import Capabilities, Determinism, Probe
 from deepinfer_core.interfaces.ops import Kernel, RowFormat, WeightFormat
 from deepinfer_core.interfaces.parallel import Communicator, Group
 from deepinfer_core.parallel.communicator import OneRankCommunicator
+from deepinfer_cpu import BUILT_FOR
 from deepinfer_cpu.memory import read_memory
-from deepinfer_cpu.plugin import built_for
 from deepinfer_cpu.queue import WorkerQueue
 
 
@@ -23,7 +23,7 @@ class CpuBackend:
     """Always available. `threads` is how many the kernels and torch may use; None: torch's own count."""
 
     name = "cpu"
-    interface = built_for
+    interface = BUILT_FOR
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or torch.get_num_threads()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepinfer_core.plugin.hookspecs import Register, hookimpl
+from deepinfer_cpu import BUILT_FOR
 
 if TYPE_CHECKING:
     from deepinfer_core.interfaces.backend import Backend
 
-built_for = 1
+built_for = BUILT_FOR
 minimum = 1
 
 

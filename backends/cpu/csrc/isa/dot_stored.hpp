@@ -8,8 +8,8 @@ namespace deepinfer_cpu::DEEPINFER_ISA {
 
 constexpr int64_t kFewRows = 3;  // up to here decoding again for each row costs less than storing what was decoded
 
-// How 32 numbers of one matrix row are read: what `load` gives, times the block's scale times `unit`. A scale of 2^120 or
-// more, whose weights no product of float32 would survive, gives infinity here.
+// How 32 numbers of one matrix row are read: what `load` gives, times the block's scale times `unit`. A scale of 2^120
+// or more, whose weights no product of float32 would survive, gives infinity here.
 struct StoredFp8 {
     static constexpr int64_t bytes = 32;
     static constexpr float unit = kE4M3Unit;
