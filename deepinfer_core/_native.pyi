@@ -33,3 +33,25 @@ class Scheduler:
     def finish(self, request: int) -> None: ...
     def stats(self) -> dict[str, int]: ...
     def check(self) -> None: ...
+
+def lay_out(
+    slot: NDArray[np.int32],
+    kind: NDArray[np.int32],
+    first_position: NDArray[np.int32],
+    num_rows: NDArray[np.int32],
+    decoder_start: NDArray[np.int32],
+    sample_start: NDArray[np.int32],
+    kept_first: NDArray[np.int32],
+    tokens: NDArray[np.int32],
+    segment: NDArray[np.int32],
+    offset: NDArray[np.int32],
+    kept: NDArray[np.int32],
+    logit_rows: NDArray[np.int32],
+    new_slots: NDArray[np.int32],
+    table_slot: NDArray[np.int32],
+    table_index: NDArray[np.int32],
+    table_block: NDArray[np.int32],
+    prompt_logit: NDArray[np.int32],
+    prompt_target: NDArray[np.int32],
+    history_rows: int,
+) -> tuple[NDArray[np.int32], list[int]]: ...

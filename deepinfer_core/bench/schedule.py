@@ -82,7 +82,7 @@ class _Host:
     def _build(self, plan: StepPlan) -> None:
         sampled = sampled_segments(plan)
         sampling = self._sampling.prepare([], plan.slot[sampled])
-        build_step(plan, sampled, sampling, NO_PROMPT_ROWS, HISTORY_ROWS)
+        build_step(plan, sampling, NO_PROMPT_ROWS, HISTORY_ROWS)
 
 
 def measure_schedule(running: Iterable[int] = (1, 16, 64, 256), steps: int = 500) -> tuple[ScheduleCost, ...]:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler.hpp"
+#include "step_layout.hpp"
 
 namespace py = pybind11;
 using namespace deepinfer;
@@ -122,6 +123,25 @@ void add(Scheduler& scheduler, RequestId request, const Int32Array& prompt, std:
                    .prompt_logits = prompt_logits});
 }
 
+// (buffer, sizes) of the arrays of a StepPlan; see step_layout.hpp.
+py::tuple lay_out_arrays(const Int32Array& slot, const Int32Array& kind, const Int32Array& first_position,
+                         const Int32Array& num_rows, const Int32Array& decoder_start, const Int32Array& sample_start,
+                         const Int32Array& kept_first, const Int32Array& tokens, const Int32Array& segment,
+                         const Int32Array& offset, const Int32Array& kept, const Int32Array& logit_rows,
+                         const Int32Array& new_slots, const Int32Array& table_slot, const Int32Array& table_index,
+                         const Int32Array& table_block, const Int32Array& prompt_logit, const Int32Array& prompt_target,
+                         std::int32_t history_rows) {
+    const PlanArrays plan{view(slot),          view(kind),         view(first_position), view(num_rows),
+                          view(decoder_start), view(sample_start), view(kept_first),     view(tokens),
+                          view(segment),       view(offset),       view(kept),           view(logit_rows),
+                          view(new_slots),     view(table_slot),   view(table_index),    view(table_block),
+                          view(prompt_logit),  view(prompt_target)};
+    auto layout = std::make_unique<StepLayout>(lay_out(plan, history_rows));
+    const StepLayout& made = *layout;
+    const py::capsule owner = owner_of(std::move(layout));
+    return py::make_tuple(array_over(made.buffer, owner), made.sizes);
+}
+
 const char* error_name(Refusal reason) {
     switch (reason) {
         case Refusal::prompt_too_long:
@@ -167,4 +187,10 @@ PYBIND11_MODULE(_native, module) {
         .def("finish", &Scheduler::finish, py::arg("request"))
         .def("stats", [](const Scheduler& scheduler) { return to_python(scheduler.stats()); })
         .def("check", &Scheduler::check);
+
+    module.def("lay_out", &lay_out_arrays, py::arg("slot"), py::arg("kind"), py::arg("first_position"),
+               py::arg("num_rows"), py::arg("decoder_start"), py::arg("sample_start"), py::arg("kept_first"),
+               py::arg("tokens"), py::arg("segment"), py::arg("offset"), py::arg("kept"), py::arg("logit_rows"),
+               py::arg("new_slots"), py::arg("table_slot"), py::arg("table_index"), py::arg("table_block"),
+               py::arg("prompt_logit"), py::arg("prompt_target"), py::arg("history_rows"));
 }

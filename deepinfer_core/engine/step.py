@@ -1,19 +1,17 @@
-"""From a StepPlan to what the queue needs of it: index arrays in one buffer, made without a Python loop over rows.
-
-Nothing here touches the device; `runner.py` unpacks the buffer there.
-"""
+"""What the queue needs of a StepPlan: the names of the integers in one buffer. The C++ layout writes them in this order
+(`csrc/step_layout.hpp`); nothing here touches the device, `runner.py` unpacks the buffer there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
-from deepinfer_core.interfaces.scheduler import SegmentKind
+from deepinfer_core.scheduling.native import lay_out
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     Int32 = NDArray[np.int32]
 
 Array = TypeVar("Array")
-
-_NONE = np.zeros(0, dtype=np.int32)
-_DECODE = int(SegmentKind.DECODE)  # numpy compares with an enum ten times slower
 
 
 class SegmentFields(NamedTuple, Generic[Array]):
@@ -104,83 +99,16 @@ def sampled_segments(plan: StepPlan) -> NDArray[np.int64]:
     return (plan.sample_start >= 0).nonzero()[0]
 
 
-def build_step(
-    plan: StepPlan, sampled: NDArray[np.int64], sampling: SamplingPlan, prompt: PromptRows, history_rows: int
-) -> HostStep:
-    """Lay out a plan. `sampled` are its `sampled_segments`; `history_rows`: rows of the device's token ring."""
+def build_step(plan: StepPlan, sampling: SamplingPlan, prompt: PromptRows, history_rows: int) -> HostStep:
+    """Lay out a plan. `history_rows`: rows of the device's token ring."""
     assert not plan.drafts.any(), "a plan with drafts needs a drafter"
-    decode = plan.kind == _DECODE
-    segments = _segment_fields(plan, decode)
-    fields = _step_fields(plan, decode, sampled, prompt, history_rows)
+    buffer, sizes = lay_out(plan, prompt.logit, prompt.target, history_rows)
     return HostStep(
         step=plan.step,
-        buffer=torch.from_numpy(np.concatenate((*segments, *fields), dtype=np.int32, casting="same_kind")),
+        buffer=torch.from_numpy(buffer),
         segments=len(plan.slot),
-        sizes=list(map(len, fields)),
+        sizes=sizes,
         max_end=plan.max_end,
         sampling=sampling,
         prompt=prompt,
     )
-
-
-def _segment_fields(plan: StepPlan, decode: NDArray[np.bool_]) -> SegmentFields[NDArray[np.integer]]:
-    return SegmentFields(
-        slot=plan.slot,
-        decode=decode.view(np.int8),
-        start=plan.first_position,
-        first_row=_starts(plan.num_rows),
-        last_offset=plan.num_rows - 1,
-        kept_first_row=_starts(plan.num_rows - plan.kept_first),
-        kept_first_offset=plan.kept_first,
-        floor=plan.decoder_start,
-    )
-
-
-def _step_fields(
-    plan: StepPlan,
-    decode: NDArray[np.bool_],
-    sampled: NDArray[np.int64],
-    prompt: PromptRows,
-    history_rows: int,
-) -> StepFields[NDArray[np.integer]]:
-    prefill = ~decode
-    remembered = _remembered(plan, prefill, history_rows)
-    sample_of_segment = (plan.sample_start >= 0).cumsum() - 1
-    return StepFields(
-        segment=plan.segment,
-        offset=plan.offset,
-        token=plan.tokens,
-        kept=plan.kept,
-        logit_rows=plan.logit_rows,
-        sample_logit=plan.sample_start[sampled],
-        sample_slot=plan.slot[sampled],
-        prompt_logit=prompt.logit,
-        prompt_target=prompt.target,
-        prefill_slot=plan.slot[prefill],
-        prefill_end=(plan.first_position + plan.num_rows)[prefill],
-        decode_slot=plan.slot[decode],
-        decode_sample=sample_of_segment[decode],
-        history_slot=remembered[0],
-        history_index=remembered[1],
-        history_token=remembered[2],
-        new_slot=plan.new_slots,
-        table_slot=plan.table_slot,
-        table_index=plan.table_index,
-        table_block=plan.table_block,
-    )
-
-
-def _remembered(plan: StepPlan, prefill: NDArray[np.bool_], rows: int) -> tuple[NDArray[np.integer], ...]:
-    """Slot, ring row and token of the last `rows` tokens of each prefill chunk."""
-    if not prefill.any():
-        return _NONE, _NONE, _NONE
-    segment = plan.segment
-    chosen = prefill[segment] & (plan.offset >= (plan.num_rows - rows)[segment])
-    of_chosen = segment[chosen]
-    position = plan.first_position[of_chosen] + plan.offset[chosen]
-    return plan.slot[of_chosen], position % rows, plan.tokens[chosen]
-
-
-def _starts(counts: Int32) -> NDArray[np.int64]:
-    """Where each run begins when runs of these lengths are laid end to end."""
-    return np.cumsum(counts) - counts

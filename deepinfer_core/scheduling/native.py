@@ -66,3 +66,32 @@ class NativeScheduler:
     def check(self) -> None:
         """Raise AssertionError when an invariant does not hold."""
         self._core.check()
+
+
+def lay_out(plan: StepPlan, prompt_logit: Int32, prompt_target: Int32, history_rows: int) -> tuple[Int32, list[int]]:
+    """A plan as one buffer of integers, and the sizes of its fields; `engine/step.py` names them.
+
+    prompt_logit and prompt_target [M]: logit rows that score a prompt token, and that token. `history_rows`: rows of
+    the device's token ring. Raises ValueError for arrays that do not fit together.
+    """
+    return _native.lay_out(
+        plan.slot,
+        plan.kind,
+        plan.first_position,
+        plan.num_rows,
+        plan.decoder_start,
+        plan.sample_start,
+        plan.kept_first,
+        plan.tokens,
+        plan.segment,
+        plan.offset,
+        plan.kept,
+        plan.logit_rows,
+        plan.new_slots,
+        plan.table_slot,
+        plan.table_index,
+        plan.table_block,
+        prompt_logit,
+        prompt_target,
+        history_rows,
+    )
