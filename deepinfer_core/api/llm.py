@@ -149,7 +149,7 @@ class LLM:
                     return
                 with interrupt_held():
                     self._collect(self.engine.step())
-                for key in run.places.keys() & self._finished.keys():
+                for key in [key for key in self._finished if key in run.places]:
                     yield run.remove(key), self._finished.pop(key)
         finally:
             with interrupt_held():

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 HELP = "answer every request of a JSONL file"
 
 # Engine options that no answer depends on: a run may be resumed with others.
-_FREE = {"device_index", "max_running", "max_step_tokens", "cache_tokens", "cache_memory", "overlap", "strict"}
+_FREE = {
+    "device_index",
+    "max_running",
+    "max_step_tokens",
+    "cache_tokens",
+    "cache_memory",
+    "scheduler",
+    "overlap",
+    "strict",
+}
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -111,7 +111,10 @@ void check(const PlanArrays& plan, std::int32_t history_rows) {
          {plan.kind, plan.first_position, plan.num_rows, plan.decoder_start, plan.sample_start, plan.kept_first})
         if (field.size() != segments) throw std::invalid_argument("a plan's segment fields have one entry a segment");
     std::size_t total = 0;
-    for (const std::int32_t count : plan.num_rows) total += static_cast<std::size_t>(std::max(0, count));
+    for (const std::int32_t count : plan.num_rows) {
+        if (count < 0) throw std::invalid_argument("an entry of a plan's num_rows is negative");
+        total += static_cast<std::size_t>(count);
+    }
     if (plan.segment.size() != rows || plan.offset.size() != rows || total != rows)
         throw std::invalid_argument("a plan's row fields have one entry a row, num_rows of each segment");
     if (history_rows < 1) throw std::invalid_argument("the token ring has at least one row");

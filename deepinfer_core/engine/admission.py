@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -156,6 +156,8 @@ class Admission:
             ids = request.prompt_token_ids
         else:
             ids = tuple(self._tokenizer.encode(request.prompt)) if self._tokenizer and request.prompt else ()
+        if not isinstance(ids, Sequence):
+            raise RequestError(f"prompt_token_ids is a {type(ids).__name__}: give a tuple of token ids")
         if not ids:
             raise RequestError("the prompt is empty: give at least one token")
         if len(ids) >= self._max_length:

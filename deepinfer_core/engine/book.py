@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NOTHING_DRAWN = (
     "no token could be drawn after {place} tokens of the answer: nothing that allowed_token_ids, bad_words and the "
-    "constraint left was possible, or the model's logits were not numbers"
+    "constraint left was possible, the model's logits were not numbers, or a logits processor failed (the log says how)"
 )
 
 
@@ -89,7 +89,7 @@ class Book:
                 self._scheduler.add(_scheduler_request(sequence))
                 self._register(sequence)
         except Exception as error:
-            self.fail(live, _request_error(error))
+            self.fail(live, request_error(error))
 
     def reject(self, key: int, request: Request, error: DeepInferError) -> None:
         """The outcome of a request that was never started."""
@@ -156,7 +156,7 @@ class Book:
         try:
             sequence.matcher.mask((), out)
         except Exception as error:
-            self.fail(sequence.owner, _request_error(error))
+            self.fail(sequence.owner, request_error(error))
             return False
         return True
 
@@ -164,7 +164,7 @@ class Book:
         try:
             ending = extend(sequence, tokens, scores, code)
         except Exception as error:
-            self.fail(sequence.owner, _request_error(error))
+            self.fail(sequence.owner, request_error(error))
             return
         if ending is not None:
             self._end(sequence, ending)
@@ -181,7 +181,7 @@ class Book:
                 return
             output = self._writer.request(live)
         except Exception as error:
-            self.fail(live, _request_error(error))
+            self.fail(live, request_error(error))
             return
         del self._live[live.key]
         self._done.append(Finished(live.key, output))
@@ -224,7 +224,7 @@ def _scores(sampled: Sampled, row: int, count: int, k: int) -> list[TokenScore]:
     return list(map(TokenScore, sampled.logprob[row].tolist(), sampled.rank[row].tolist(), ids, values))
 
 
-def _request_error(error: Exception) -> DeepInferError:
+def request_error(error: Exception) -> DeepInferError:
     """What went wrong with one request, as its outcome."""
     if isinstance(error, DeepInferError):
         return error

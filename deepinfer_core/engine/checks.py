@@ -41,7 +41,7 @@ class BuildPlan:
 
 
 def check_build(config: EngineConfig, registry: Registry, backend: str, capabilities: Capabilities) -> BuildPlan:
-    """Raises `ConfigError`, `PluginError` or `CheckpointError` for whatever cannot run, naming the option and what is allowed."""
+    """Raises `ConfigError`, `PluginError` or `CheckpointError` for whatever cannot run, each saying what is allowed."""
     options = ModelOptions(_dtype(config, backend, capabilities), config.activation_quant == "checkpoint")
     _check_sizes(config, backend, capabilities)
     if config.scheduler != NATIVE_SCHEDULER:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from deepinfer_core.api.errors import DeepInferError, DeviceError, RequestError
-from deepinfer_core.engine.book import Book, Finished
+from deepinfer_core.api.errors import DeepInferError, DeviceError
+from deepinfer_core.engine.book import Book, Finished, request_error
 from deepinfer_core.engine.compiling import ConstraintCompiler
 from deepinfer_core.engine.needs import constrained, prompt_rows, slot_samplings, token_mask
 from deepinfer_core.engine.output import OutputWriter
@@ -81,8 +81,8 @@ class Engine:
         key, arrived = next(self._keys), time.perf_counter()
         try:
             admitted = self._parts.admission.admit(request)
-        except RequestError as error:
-            self._book.reject(key, request, error)
+        except Exception as error:
+            self._book.reject(key, request, request_error(error))
             return key
         if admitted.constraint is None:
             self._book.start(key, admitted, arrived, None)
@@ -105,13 +105,17 @@ class Engine:
     def step(self) -> list[Finished]:
         """Submit the next step and complete the one before; the requests that ended.
 
-        Raises `DeviceError` once the device has failed and every outcome from before was handed out.
+        Raises `DeviceError` once the device has failed and every outcome from before was handed out. After any other
+        exception, an interrupt in the midst of a step included, the engine serves no more.
         """
         if self._dead is None:
             try:
                 self._advance()
             except DeviceError as error:
                 self._dead = error
+            except BaseException as error:
+                self._dead = _broken_off(error)
+                raise
         done = self._outcomes()
         if self._dead is not None and not done:
             raise self._dead
@@ -125,6 +129,8 @@ class Engine:
                 self._complete(before)
             except DeviceError as error:
                 self._dead = error
+            except Exception as error:
+                self._dead = _broken_off(error)
         return self._outcomes()
 
     def stats(self) -> SchedulerStats:
@@ -186,7 +192,7 @@ class Engine:
 
     def _build(self, plan: StepPlan, sampled: NDArray[np.int64]) -> HostStep:
         sampling = self._parts.sampling.prepare(slot_samplings(plan, self._book), plan.slot[sampled])
-        return build_step(plan, sampled, sampling, prompt_rows(plan, self._book), self._parts.history_rows)
+        return build_step(plan, sampling, prompt_rows(plan, self._book), self._parts.history_rows)
 
     def _submit_sample(self, launched: _Launched) -> _Launched:
         """Everything before this step is committed by now: constraints know their tokens."""
@@ -227,6 +233,11 @@ class Engine:
             return event.wait()
         except Exception as error:
             raise _device_error(error) from error
+
+
+def _broken_off(error: BaseException) -> DeviceError:
+    """A step that ended midway leaves plan, device and answers apart: nothing can go on from there."""
+    return DeviceError(f"an earlier step was broken off by {error!r}; make a new engine")
 
 
 def _device_error(error: Exception) -> DeviceError:

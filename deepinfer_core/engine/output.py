@@ -150,11 +150,12 @@ class OutputWriter:
 
 
 def failure(request: Request, error: DeepInferError, admitted: Admitted | None = None) -> RequestOutput:
-    """The output of a request that could not be served or finished."""
+    """The output of a request that could not be served or finished. It may be one whose prompt is of no use at all."""
+    given: object = request.prompt_token_ids if admitted is None else admitted.prompt.tolist()
     return RequestOutput(
         request_id=request.request_id,
         prompt=request.prompt,
-        prompt_token_ids=tuple(request.prompt_token_ids or () if admitted is None else admitted.prompt.tolist()),
+        prompt_token_ids=tuple(given) if isinstance(given, Items) else (),
         error=error,
         seed=None if admitted is None else admitted.sampling.seed,
     )

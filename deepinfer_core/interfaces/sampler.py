@@ -22,7 +22,10 @@ class LogitsProcessor(Protocol):
     """A plugin's stage between penalties and the constraint mask. Sees only rows of requests that asked for it."""
 
     def apply(self, logits: Tensor, rows: SampledRows) -> Tensor:
-        """float32 [n, V] -> the same shape. A row's result may depend on that row alone."""
+        """float32 [n, V] -> the same shape. A row's result may depend on that row alone.
+
+        Called on the queue. When it raises, the rows are shown again one by one: requests fail alone.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,33 @@ vocabulary: a head's padding columns were cut off before.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from deepinfer_core.interfaces.sampler import LogitsProcessor, SampledRows
-from deepinfer_core.sampling.plan import BadWords, ProcessorRows, RowTokens, SamplingPlan, TokenBias, TokenMask
+from deepinfer_core.sampling.plan import BadWords, RowTokens, SamplingPlan, TokenBias, TokenMask
 
 if TYPE_CHECKING:
     from deepinfer_core.ops.table import OpTable
     from deepinfer_core.sampling.table import SamplingTable
 
 
+logger = logging.getLogger(__name__)
+
+
+class Processors(Protocol):
+    """Plugins' stages by name."""
+
+    def __getitem__(self, name: str, /) -> LogitsProcessor: ...
+
+
 def apply_stages(
     ops: OpTable,
-    processors: Mapping[str, LogitsProcessor],
+    processors: Processors,
     logits: Tensor,
     rows: SampledRows,
     table: SamplingTable,
@@ -43,7 +52,7 @@ def apply_stages(
     if plan.masked is not None:
         _mask(ops, logits, plan.masked, table.masks(rows.slot[plan.masked]))
     for stage in plan.processors:
-        run_processor(processors[stage.name], logits, rows, stage)
+        run_processor(stage.name, processors[stage.name], logits, rows, stage.rows)
     if mask is not None:
         _mask(ops, logits, mask.rows, mask.bits)
 
@@ -84,11 +93,24 @@ def ban_stops(logits: Tensor, rows: SampledRows, table: SamplingTable, stops: Ro
     _ban(logits, stops.row, stops.token, early[stops.row])
 
 
-def run_processor(processor: LogitsProcessor, logits: Tensor, rows: SampledRows, stage: ProcessorRows) -> None:
-    """A plugin's stage on the rows that asked for it, which is all that it sees."""
-    index = stage.rows
+def run_processor(name: str, processor: LogitsProcessor, logits: Tensor, rows: SampledRows, index: Tensor) -> None:
+    """A plugin's stage on the rows int64 [n] that asked for it, which is all that it sees.
+
+    Where it fails, the rows are tried one by one, and those that still fail become NaN: their requests fail alone.
+    """
     seen = SampledRows(rows.slot[index], rows.position[index], rows.generated[index])
-    logits[index] = processor.apply(logits[index], seen)
+    try:
+        changed = processor.apply(logits[index], seen)
+        if changed.shape != (len(index), logits.shape[1]):
+            raise ValueError(f"it gave the shape {tuple(changed.shape)} for {len(index)} rows of {logits.shape[1]}")
+    except Exception:
+        if len(index) > 1:
+            for one in torch.split(index, 1):
+                run_processor(name, processor, logits, rows, one)
+            return
+        logger.exception("the logits processor %r failed on a row", name)
+        changed = logits.new_full((len(index), logits.shape[1]), math.nan)
+    logits[index] = changed
 
 
 def _mask(ops: OpTable, logits: Tensor, index: Tensor, bits: Tensor) -> None:

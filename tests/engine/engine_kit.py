@@ -93,6 +93,7 @@ def make_kit(
     model: FakeModel | None = None,
     tokenizer: Any = None,
     constraints: Mapping[str, Any] | None = None,
+    processors: Mapping[str, Any] | None = None,
     observers: Sequence[Any] = (),
     seed: int = 0,
 ) -> Kit:
@@ -125,6 +126,7 @@ def make_kit(
         INFO,
         tokenizer,
         constraints or {},
+        processors or {},
         max_length=sizes.max_length,
         decoder_rows=sizes.decoder_rows,
         seed=seed,
@@ -133,7 +135,7 @@ def make_kit(
     tables = DeviceTables(sizes.slots, -(-sizes.max_length // sizes.block_size), ring, CPU)
     tables.history.fill_(-999)
     sampling = SamplingTable(sizes.slots, admission.vocab_size, CPU)
-    sampler = Sampler(resolve({}), admission.vocab_size)
+    sampler = Sampler(resolve({}), admission.vocab_size, processors=processors)
     scheduler = NativeScheduler(
         SchedulerLimits(sizes.slots, sizes.blocks, sizes.block_size, sizes.step_tokens, sizes.max_length)
     )

@@ -18,9 +18,8 @@ CONTEXT = 32
 
 def admission(**options: Any) -> Admission:
     defaults = {"max_length": CONTEXT, "decoder_rows": DECODER_ROWS, "seed": 0}
-    return Admission(
-        INFO, options.pop("tokenizer", tokenizer()), options.pop("constraints", {}), **{**defaults, **options}
-    )
+    seams = (options.pop("tokenizer", tokenizer()), options.pop("constraints", {}), options.pop("processors", {}))
+    return Admission(INFO, *seams, **{**defaults, **options})
 
 
 def admit(prompt: Any = (2, 3), **params: Any) -> Admitted:

@@ -6,13 +6,15 @@ import gc
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from engine_kit import Kit, Sizes, greedy, make_kit, run, solo
 from fake_model import FakeModel
 
-from deepinfer_core.api.errors import DeviceError
+from deepinfer_core.api.errors import DeviceError, RequestError
 from deepinfer_core.api.outputs import RequestOutput
 from deepinfer_core.engine.admission import Admitted
+from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.sequence import LiveRequest, Sequence
 from deepinfer_core.interfaces.observer import Phase
 from deepinfer_core.interfaces.scheduler import SchedulerStats
@@ -189,3 +191,41 @@ def test_preemptions_are_counted_and_change_nothing(params: dict[str, Any]) -> N
     assert sum(output.metrics.preemptions for output in outputs if output.metrics) == kit.engine.stats().preemptions > 0
     for output, one in zip(outputs, requests, strict=True):
         assert output.outputs == solo(one).outputs
+
+
+@pytest.mark.parametrize("ids", [7, {5: 6}, np.array([5, 6])])
+def test_what_is_no_list_of_ids_fails_its_request_alone(ids: Any) -> None:
+    kit = make_kit()
+    good = greedy([9, 10], max_tokens=4)
+    bad, fine = run(kit, [Request("bad", prompt_token_ids=ids), good])
+    assert isinstance(bad.error, RequestError)
+    assert f"prompt_token_ids is a {type(ids).__name__}" in str(bad.error)
+    assert bad.prompt_token_ids == ()
+    assert fine.outputs == solo(good).outputs
+
+
+class Breaking(Recorder):
+    """An observer that raises when it is told of a phase."""
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        super().__init__()
+        self._name, self._error = name, error
+
+    def on_phase(self, phase: Phase) -> None:
+        if phase.name == self._name and phase.step == 1:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("no disk")])
+@pytest.mark.parametrize("name", ["plan", "build", "wait", "commit", "output"])
+def test_an_engine_whose_step_was_broken_off_says_so_ever_after(name: str, error: BaseException) -> None:
+    kit = make_kit(observers=[Breaking(name, error)])
+    kit.engine.add(greedy([9, 10], max_tokens=9, ignore_eos=True))
+    with pytest.raises(type(error)):
+        finish(kit)
+    kit.engine.settle()
+    with pytest.raises(DeviceError, match=f"broken off by {type(error).__name__}"):
+        kit.engine.step()
+    with pytest.raises(DeviceError, match="make a new engine"):
+        kit.engine.add(greedy([9]))
+    kit.engine.close()

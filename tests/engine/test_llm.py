@@ -148,6 +148,17 @@ def test_an_endless_source_can_be_left(llm: LLM) -> None:
     assert len(tokens(llm.generate([5, 6], SHORT)[0])) == 1
 
 
+def test_a_stream_gives_outputs_in_order_of_completion(llm: LLM) -> None:
+    """Also those that ended while another stream was asked."""
+    first = llm.stream(
+        Request(str(i), prompt_token_ids=(5 + i,), params=SHORT.replace(max_tokens=n, ignore_eos=True))
+        for i, n in enumerate((1, 9, 4))
+    )
+    assert next(first).request_id == "0"
+    list(llm.stream(requests(1, max_tokens=20, ignore_eos=True)))
+    assert [output.request_id for output in first] == ["2", "1"]
+
+
 def test_streams_may_take_turns(llm: LLM) -> None:
     one, two = llm.stream(requests(9)), llm.stream(requests(9))
     found: list[list[str]] = [[], []]

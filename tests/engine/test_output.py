@@ -24,7 +24,7 @@ STOP, LENGTH, NONE = FinishCode.STOP, FinishCode.LENGTH, FinishCode.NONE
 
 
 def new_sequence(**params: Any) -> Sequence:
-    admission = Admission(INFO, tokenizer(), {}, max_length=4096, decoder_rows=0, seed=0)
+    admission = Admission(INFO, tokenizer(), {}, {}, max_length=4096, decoder_rows=0, seed=0)
     asked = SamplingParams(**{"max_tokens": 4000, **params})
     admitted = admission.admit(Request("r", prompt_token_ids=(2,), params=asked))
     return Sequence(0, 0, LiveRequest(0, admitted, 0.0), tokenizer(), None)

@@ -132,6 +132,12 @@ def test_arrays_that_do_not_fit_together_are_refused(name):
         lay_out(broken, ints([]), ints([]), HISTORY)
 
 
+def test_a_negative_count_is_refused():
+    plan = plan_of([(1, SegmentKind.PREFILL_LAST, 0, 3, 0, True), (2, SegmentKind.DECODE, 0, 1, 0, True)])
+    with pytest.raises(ValueError, match="negative"):
+        lay_out(replace(plan, num_rows=ints([5, -1])), ints([]), ints([]), HISTORY)
+
+
 def test_another_dtype_is_refused():
     plan = plan_of([(1, SegmentKind.DECODE, 0, 1, 0, True)])
     with pytest.raises(TypeError):

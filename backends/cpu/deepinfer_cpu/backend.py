@@ -42,7 +42,7 @@ class CpuBackend:
             dtypes=("float32",),
             weight_formats=tuple(WeightFormat),
             kv_formats=tuple(RowFormat),
-            determinism=Determinism.SAME_BATCH,
+            determinism=Determinism.BATCH_INVARIANT,
             block_sizes=(16, 32, 64, 128, 256),
             accelerator=False,
         )

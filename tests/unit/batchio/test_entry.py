@@ -63,6 +63,10 @@ def test_sampling_parameters_by_their_own_names():
     assert short(prompt="p", **fields).params == SamplingParams(**fields)
 
 
+def test_a_request_may_name_logits_processors():
+    assert short(prompt="p", processors=["mine"]).params == SamplingParams(processors=("mine",))
+
+
 def test_null_asks_for_nothing():
     assert completion(prompt="p", temperature=None, stop=None, suffix=None).params == SamplingParams()
 

@@ -31,6 +31,10 @@ def test_any_option():
     assert given == EngineConfig(overlap=False, cache_memory=0.5, max_length=9)
 
 
+def test_a_plugins_scheduler_is_an_option():
+    assert engine_config(parse("--set", "scheduler=mine")).scheduler == "mine"
+
+
 def test_a_value_that_is_no_toml_is_text():
     assert engine_config(parse("--set", "model=some/folder")).model == "some/folder"
     assert engine_config(parse("--set", "model=a\nb = 1")).model == "a\nb = 1"

@@ -49,8 +49,9 @@ def lenient(**variables: str) -> Environment:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
     yield Site(tmp_path)
-    for name in [name for name in sys.modules if name.startswith("fake_")]:
+    for name in [name for name in sys.modules.keys() - before if name.startswith("fake_")]:
         del sys.modules[name]
 
 

@@ -147,7 +147,7 @@ def test_installed_distributions_are_found_by_the_entry_point_group(site, enviro
     assert "good" in [outcome.plugin for outcome in plugins.outcomes]
 
 
-@pytest.mark.parametrize("hook", ["drafters", "processors", "schedulers", "executors"])
+@pytest.mark.parametrize("hook", ["drafters", "executors"])
 def test_what_this_release_does_not_use_yet_is_said(site, hook):
     site.install("early", f"@hookimpl\ndef deepinfer_{hook}(register): register('mine', object)")
     (problem,) = site.load().problems

@@ -67,6 +67,14 @@ def test_a_missing_name_says_the_nearest_what_there_is_and_what_failed():
         table["dspork"]
 
 
+def test_a_name_of_the_cores_own_is_listed_and_not_for_plugins():
+    table = Table("scheduler", [], own=("native",))
+    with pytest.raises(PluginError, match="scheduler 'native' is the core's own"):
+        table.registrar("p")("native", object)
+    with pytest.raises(PluginError, match=r"'nativ'; did you mean 'native'\?; registered: native"):
+        table["nativ"]
+
+
 def test_a_failing_factory_is_the_plugins_fault_by_name():
     table = Table("drafter", [])
     table.registrar("p")("a", lambda: 1 / 0)
