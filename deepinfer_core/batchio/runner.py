@@ -219,6 +219,8 @@ def _seed_of(custom_id: str, seed: int) -> int:
 def _check_paths(source: Path, target: Path, options: BatchOptions) -> None:
     if options.resume and options.overwrite:
         raise ConfigError("resume and overwrite exclude each other: give one of them")
+    if not target.name:
+        raise InputFileError(f"{target} is not a file: give the records a file of their own")
     ours = {path.resolve() for path in (target, side_path(target), manifest_path(target))}
     if source.resolve() in ours or (target.exists() and source.exists() and target.samefile(source)):
         raise InputFileError(f"input and output are the same file, {source}: give another output")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from deepinfer_core.api.config import EngineConfig, read_environment
+from deepinfer_core.api.errors import ConfigError
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.bench.bandwidth import read_bandwidth
 from deepinfer_core.bench.watching import OpTotals, WatchedDevice
@@ -80,6 +81,11 @@ class _StepClock:
 
     def result(self, bandwidth: float) -> Throughput:
         counted = slice(WARM_UP_STEPS, -1)  # the last one may overlap a step with fewer rows
+        if not self.walls[counted]:
+            raise ConfigError(
+                f"no step of {self.rows} rows was left to count: give at most max_running requests and at least "
+                f"{WARM_UP_STEPS + 4} answer tokens"
+            )
         weights = int(statistics.median(self.weights[counted]))
         return Throughput(
             batch=self.rows,

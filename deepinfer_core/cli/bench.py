@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HELP = "measure the scheduler, whole answers, or single operations"
 
+_MOST = 100_000  # of whatever is counted: more measures nothing new and may take all memory
+
 
 def configure(parser: ArgumentParser) -> None:
     """Add one subcommand for each thing that can be measured."""
@@ -81,8 +83,8 @@ def _is_nan(value: object) -> bool:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not allowed: give a whole number of at least 1")
+    if not text.isdecimal() or len(text) > len(str(_MOST)) or not 1 <= int(text) <= _MOST:
+        raise ArgumentTypeError(f"{text!r} is not allowed: give a whole number from 1 to {_MOST}")
     return int(text)
 
 

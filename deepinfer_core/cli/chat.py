@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.api.errors import RequestError
+from deepinfer_core.api.errors import InputFileError, RequestError
 from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ def _messages(typed: bool) -> Iterator[str]:
             line = input(_PROMPT if typed else "")
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            raise InputFileError(
+                f"standard input is not {error.encoding}: {error.reason} at byte {error.start}"
+            ) from error
         if line.strip():
             yield line.strip()
 

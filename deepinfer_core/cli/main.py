@@ -5,12 +5,15 @@ Nothing heavy is imported here; a command's module is imported when it is asked 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import signal
 import sys
 import traceback
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, cast
 
 from deepinfer_core.api.config import read_environment
@@ -37,34 +40,63 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 EXIT_CODES = """exit codes:
-  0  all done
-  1  some requests failed
-  2  wrong usage: an option, a file, a model or a plugin
-  3  the engine or its device died
+  0    all done
+  1    some requests failed
+  2    wrong usage: an option, a file, a model or a plugin
+  3    the engine or its device died
+  130  interrupted
 """
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of no named file: files have errors of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _prepare_streams()
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()  # while a full disk or a closed pipe can still be reported
+        return code
     except DeepInferError as error:
         _say(str(error))
         return error.exit_code
     except KeyboardInterrupt:
+        if argv is None:  # the process is ours: another Ctrl-C must not break into the interpreter's own end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _say("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains again when it flushes at its end
+        _drop_output()
         return _BROKEN_PIPE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            _drop_output()
+            _say(f"standard output cannot be written: {error.strerror}")
+            return ConfigError.exit_code
         traceback.print_exc()
         _say("this is a fault of ours, not of your input: please report it with the lines above")
         return DeviceError.exit_code
+
+
+def _prepare_streams() -> None:
+    """Standard streams that were closed before we started are empty ones, and their descriptors are taken before a
+    file of ours gets them. Characters of an answer that the output's encoding lacks are shown as escapes."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # until the process ends
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:  # print would take standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Standard output takes no more: without this the interpreter complains again when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(words: list[str]) -> int:
@@ -78,7 +110,11 @@ def _run(words: list[str]) -> int:
     command = _command(words[0])
     parser = ArgumentParser(prog=f"deepinfer {words[0]}", description=command.HELP)
     command.configure(parser)
-    return command.run(parser.parse_args(words[1:]))
+    try:
+        args = parser.parse_args(words[1:])
+    finally:
+        sys.stdout.flush()  # the command's help may be in it, after which the parser leaves
+    return command.run(args)
 
 
 def _command(name: str) -> Command:

@@ -79,11 +79,18 @@ def _present(folder: Path, names: list[str], faults: Faults) -> list[Path]:
     for name in names:
         if Path(name).name != name:
             faults.add(f"{INDEX_NAME}: {name!r} is not the name of a file in the folder")
-        elif not (folder / name).is_file():
-            faults.add(f"{INDEX_NAME}: the file {name} is missing")
+        elif not _is_file(folder / name):
+            faults.add(f"{INDEX_NAME}: the file {name:.120} is missing")
         else:
             shards.append(folder / name)
     return shards
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file system takes, or a folder that may not be looked into
+        return False
 
 
 def _header(shard: Path, faults: Faults) -> dict[str, TensorEntry]:

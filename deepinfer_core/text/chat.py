@@ -109,6 +109,8 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
         converted = request.convert(recipe.ConversionOptions())
     except recipe.ConversionError as error:
         raise RequestError(_message(error.body)) from error
+    except UnicodeEncodeError as error:
+        raise RequestError("a text of the chat holds half of a surrogate pair: it is no character") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(str(error)) from error
     _refuse_unkept(converted.conversation)

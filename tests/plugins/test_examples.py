@@ -104,6 +104,16 @@ def test_the_example_command_is_a_command_of_the_program(install, tmp_path, caps
     assert capsys.readouterr().out == "prompt_tokens: 6\ncompletion_tokens: 8\nfailed: 1\n"
 
 
+@pytest.mark.parametrize("content", [None, "{}\n", "[]\n", "{"])
+def test_the_example_command_names_a_file_that_it_cannot_use(install, tmp_path, capsys, content):
+    install("usage")
+    answers = tmp_path / "out.jsonl"
+    if content is not None:
+        answers.write_text(content)
+    assert main(["usage", str(answers)]) == 2
+    assert f"deepinfer: {answers} " in capsys.readouterr().err
+
+
 def test_an_example_that_is_not_installed_is_not_there():
     with pytest.raises(PluginError, match="no plugin registers the backend 'mychip'"):
         LLM(MODEL, backend="mychip")

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 
 namespace deepinfer_cpu {
 namespace {
@@ -19,9 +23,16 @@ struct Job {
     const std::function<void(int64_t)>* task;
     int64_t count;
     std::atomic<int64_t> next{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr error{};  // of the first task that failed; written by the thread that set `failed`
 
     void work() {
-        for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) (*task)(i);
+        try {
+            for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) (*task)(i);
+        } catch (...) {
+            next.store(count);  // the other threads end too
+            if (!failed.exchange(true)) error = std::current_exception();
+        }
     }
 };
 
@@ -33,8 +44,6 @@ void pause() {
 
 class Pool {
   public:
-    ~Pool() { resize(0); }
-
     void resize(int workers) {
         if (workers == static_cast<int>(workers_.size())) return;
         stopping_.store(true);
@@ -51,6 +60,7 @@ class Pool {
         announce();
         job.work();
         wait_idle();
+        if (job.error) std::rethrow_exception(job.error);
     }
 
   private:
@@ -95,9 +105,26 @@ struct State {
     Pool pool;
 };
 
+// Never destroyed: a thread may still be inside a kernel when the process exits.
+State* instance = nullptr;
+
+// A forked child has none of the workers, and the mutex may have been held: it starts anew.
+[[maybe_unused]] void start_anew() {
+    const int threads = instance->threads.load();
+    instance = new State;
+    instance->threads.store(threads);
+}
+
 State& state() {
-    static State instance;
-    return instance;
+    static const bool made = [] {
+        instance = new State;
+#if defined(__unix__) || defined(__APPLE__)
+        pthread_atfork(nullptr, nullptr, start_anew);
+#endif
+        return true;
+    }();
+    static_cast<void>(made);
+    return *instance;
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ def token_key(text: str, raw: str) -> str:
 
 def _read_map(path: Path, vocab_size: int) -> list[int]:
     classes = read_json(path)
-    fine = isinstance(classes, list) and all(isinstance(item, int) and item >= 0 for item in classes)
+    fine = isinstance(classes, list) and all(type(item) is int and item >= 0 for item in classes)
     if not fine or len(classes) != vocab_size:
         raise CheckpointError(f"{path} must be a list of {vocab_size} classes, one for each token id, counted from 0")
     return list(classes)

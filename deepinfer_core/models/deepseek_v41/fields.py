@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from deepinfer_core.api.errors import nearest
 from deepinfer_core.loading.faults import Faults
+
+MOST_INTEGER = 2**31 - 1  # kernels take sizes and positions as int32
+LEAST_NUMBER, MOST_NUMBER = 1e-30, 1e30  # well within float32, which kernels compute in
 
 
 class Fields:
@@ -35,12 +37,14 @@ class Fields:
         self._faults.add(text)
 
     def integer(self, name: str, low: int = 1, high: int | None = None, multiple: int = 1) -> int:
+        """A whole number low .. high, at most what an int32 holds."""
         value = self._present(name)
         if value is None:
             return low
+        high = MOST_INTEGER if high is None else high
         allowed = _range(low, high) + (f" that {multiple} divides" if multiple > 1 else "")
-        if not _is_integer(value) or value < low or (high is not None and value > high) or value % multiple:
-            self.fault(name, f"{name} = {value!r} is not supported: it must be a whole number {allowed}")
+        if not _is_integer(value) or not low <= value <= high or value % multiple:
+            self.fault(name, f"{name} = {_shown(value)} is not supported: it must be a whole number {allowed}")
             return low
         return int(value)
 
@@ -64,9 +68,10 @@ class Fields:
         value = self._present(name)
         if value is None:
             return above + 1.0
-        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        if not fine or value <= above:
-            self.fault(name, f"{name} = {value!r} is not supported: it must be a finite number above {above:g}")
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not fine or not LEAST_NUMBER <= value <= MOST_NUMBER or value <= above:
+            allowed = f"above {above:g}, from {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
+            self.fault(name, f"{name} = {_shown(value)} is not supported: it must be a finite number {allowed}")
             return above + 1.0
         return float(value)
 
@@ -130,6 +135,12 @@ class Fields:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    """The value, cut where it is too long to read."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _range(low: int, high: int | None) -> str:

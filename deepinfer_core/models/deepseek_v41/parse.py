@@ -22,6 +22,8 @@ from deepinfer_core.models.deepseek_v41.fields import Fields
 from deepinfer_core.models.deepseek_v41.plan import layer_faults
 
 BLOCK = 32  # numbers that share a scale, in weights and in quantised activations
+# Far above any release: a damaged count must be refused, not run as a loop over tensors that are not there.
+MAX_EXPERTS, MAX_STAGES, MAX_STREAMS, MAX_ITERATIONS = 4096, 64, 64, 1000
 
 
 def parse_config(config: Mapping[str, Any]) -> DeepseekV41Config:
@@ -71,12 +73,12 @@ def _parse(fields: Fields) -> DeepseekV41Config:
         indexer=_parse_indexer(fields) if compressed else None,
         candidates=_parse_candidates(fields, candidate_layer) if candidate_layer >= 0 else None,
         moe_intermediate_size=fields.integer("moe_intermediate_size", low=BLOCK, multiple=BLOCK),
-        n_routed_experts=fields.integer("n_routed_experts"),
+        n_routed_experts=fields.integer("n_routed_experts", high=MAX_EXPERTS),
         num_experts_per_tok=fields.integer("num_experts_per_tok"),
         routed_scaling_factor=fields.number("routed_scaling_factor"),
         swiglu_limit=fields.number("swiglu_limit"),
-        hc_mult=fields.integer("hc_mult"),
-        hc_sinkhorn_iters=fields.integer("hc_sinkhorn_iters"),
+        hc_mult=fields.integer("hc_mult", high=MAX_STREAMS),
+        hc_sinkhorn_iters=fields.integer("hc_sinkhorn_iters", high=MAX_ITERATIONS),
         hc_eps=fields.number("hc_eps"),
         engram=_parse_engram(fields, last_layer, last_token),
         draft=_parse_draft(fields, last_layer, last_token),
@@ -162,7 +164,7 @@ def _parse_engram(fields: Fields, last_layer: int | None, last_token: int | None
 
 
 def _parse_draft(fields: Fields, last_layer: int | None, last_token: int | None) -> DraftConfig | None:
-    stages = fields.integer("num_nextn_predict_layers", low=0)
+    stages = fields.integer("num_nextn_predict_layers", low=0, high=MAX_STAGES)
     if not stages:
         return None
     draft = DraftConfig(
@@ -171,7 +173,7 @@ def _parse_draft(fields: Fields, last_layer: int | None, last_token: int | None)
         noise_token_id=fields.integer("dspark_noise_token_id", low=0, high=last_token),
         markov_rank=fields.integer("dspark_markov_rank"),
         target_layer_ids=fields.ascending("dspark_target_layer_ids", high=last_layer),
-        n_routed_experts=fields.integer("dspark_n_routed_experts"),
+        n_routed_experts=fields.integer("dspark_n_routed_experts", high=MAX_EXPERTS),
         num_experts_per_tok=fields.integer("dspark_num_experts_per_tok"),
     )
     if not draft.target_layer_ids and "dspark_target_layer_ids" not in fields.bad:

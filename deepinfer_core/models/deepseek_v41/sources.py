@@ -15,7 +15,8 @@ BLOCK = 32  # numbers that share a scale
 
 
 class SpecSource:
-    """Collects a `TensorSpec` for every tensor asked for. What it returns has shapes and no storage."""
+    """Collects a `TensorSpec` for every tensor asked for. The tensors that it returns are empty: a shape may be absurd
+    until it is compared with the checkpoint's."""
 
     def __init__(self) -> None:
         self.specs: list[TensorSpec] = []
@@ -40,7 +41,7 @@ class SpecSource:
             name = f"{prefix}.{expert}.{part}"
             data = self._note(f"{name}.weight", (out_features, in_features // 2), "I8", "U8")
             scale = self._note(f"{name}.scale", (out_features, in_features // BLOCK), "F8_E8M0")
-        return Weight(data.expand(count, *data.shape), WeightFormat.FP4, scale.expand(count, *scale.shape))
+        return Weight(data, WeightFormat.FP4, scale)
 
     def table(self, name: str, rows: int, dim: int) -> Weight:
         data = self._note(f"{name}.weight", (rows, dim), "F8_E4M3")
@@ -51,7 +52,7 @@ class SpecSource:
 
     def _note(self, name: str, shape: tuple[int, ...], *dtypes: str) -> Tensor:
         self.specs.append(TensorSpec(name, shape, dtypes))
-        return torch.empty(shape, device="meta")
+        return torch.empty(0, device="meta")
 
 
 class LoadingSource:

@@ -1,6 +1,7 @@
 """A batch run: one record for every line that is not blank, whatever the lines and the engine do."""
 
 import json
+from pathlib import Path
 
 import pytest
 from batch_bench import TOKENIZER, outcome, prompts
@@ -178,6 +179,14 @@ def test_a_missing_folder_is_named(bench, tmp_path):
     bench.give(*prompts(1))
     bench.target = tmp_path / "nowhere" / "out.jsonl"
     with pytest.raises(InputFileError, match="nowhere is not a folder"):
+        bench.run()
+
+
+@pytest.mark.parametrize("target", ["", "/"])
+def test_an_output_without_a_name_is_refused(bench, target):
+    bench.give(*prompts(1))
+    bench.target = Path(target)
+    with pytest.raises(InputFileError, match="is not a file"):
         bench.run()
 
 

@@ -56,7 +56,16 @@ def test_json(deepinfer, asked):
     assert json.loads(lines[0])["total"] is None
 
 
-@pytest.mark.parametrize("words", [[], ["everything"], ["schedule", "--running", "0"], ["ops", "--batch", "1,2"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["everything"],
+        ["schedule", "--running", "0"],
+        ["schedule", "--running", "9" * 5000],
+        ["ops", "--batch", "1,2"],
+    ],
+)
 def test_wrong_usage(deepinfer, asked, words):
     assert deepinfer("bench", *words)[0] == 2
     assert asked == []

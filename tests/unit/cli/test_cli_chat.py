@@ -1,5 +1,6 @@
 """`deepinfer chat`, piped and typed."""
 
+import io
 import json
 
 import pytest
@@ -100,3 +101,19 @@ def test_interrupting_an_answer_keeps_the_talk(typed, llms, monkeypatch):
 def test_interrupting_the_prompt_leaves(typed, llms):
     assert typed(KeyboardInterrupt())[0] == 130
     assert llms[0].left == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_input_in_another_encoding_is_named(deepinfer, llms, monkeypatch, encoding):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"h\xe9\n"), encoding=encoding))
+    code, out, err = deepinfer("chat")
+    assert (code, out) == (2, "")
+    assert f"standard input is not {encoding}: " in err
+
+
+def test_half_a_surrogate_pair_is_the_messages_fault(deepinfer, llms, monkeypatch):
+    data = io.BytesIO(b"h\xe9\ntwo\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data, encoding="utf-8", errors="surrogateescape"))
+    code, out, err = deepinfer("chat")
+    assert (code, out) == (1, "answer 1\n")
+    assert "half of a surrogate pair" in err

@@ -1,6 +1,10 @@
 """Finding a command, and what becomes of whatever it raises."""
 
+import errno
 import importlib
+import io
+import os
+import signal
 import subprocess
 import sys
 
@@ -68,7 +72,7 @@ def test_help_lists_the_commands_and_exit_codes(deepinfer):
     code, out, _ = deepinfer("--help")
     assert code == 0
     assert all(name in out for name in program.COMMANDS)
-    assert "3  the engine or its device died" in out
+    assert "3    the engine or its device died" in out
 
 
 def test_without_a_command_help_is_the_answer_and_a_mistake(deepinfer):
@@ -141,6 +145,17 @@ def test_an_interrupt(deepinfer, command):
     assert deepinfer("generate") == (130, "", "deepinfer: interrupted\n")
 
 
+def test_a_second_interrupt_is_ignored_when_the_process_is_ours(command, monkeypatch):
+    set_to = {}
+    monkeypatch.setattr(program.signal, "signal", set_to.__setitem__)
+    monkeypatch.setattr(sys, "argv", ["deepinfer", "generate"])
+    command.does = raising(KeyboardInterrupt())
+    assert program.main(["generate"]) == 130
+    assert set_to == {}
+    assert program.main() == 130
+    assert set_to == {signal.SIGINT: signal.SIG_IGN}
+
+
 def test_a_fault_of_ours_shows_where(deepinfer, command):
     command.does = raising(ZeroDivisionError("oh"))
     code, _, err = deepinfer("generate")
@@ -159,6 +174,58 @@ def test_a_reader_that_goes_away_is_no_fault():
     child.stderr.close()
     assert child.wait() == 141
     assert errors == ""
+
+
+@pytest.mark.parametrize(("options", "words"), [([], ["--help"]), (["-u"], ["--help"]), ([], ["chat", "--help"])])
+def test_a_full_disk_is_said(options, words):
+    code = f"import sys\nfrom deepinfer_core.cli.main import main\nsys.exit(main({words}))"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, *options, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "deepinfer: standard output cannot be written: No space left on device\n",
+    )
+
+
+def test_a_full_disk_under_a_named_file_is_not_blamed_on_the_output(deepinfer, command):
+    command.does = raising(OSError(errno.ENOSPC, "No space left on device", "elsewhere"))
+    code, _, err = deepinfer("generate")
+    assert code == 3
+    assert "elsewhere" in err
+
+
+def test_characters_that_the_output_cannot_encode_are_escaped(command, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    command.does = lambda: print("h\u00e9") or 0
+    assert program.main(["generate"]) == 0
+    assert output.getvalue() == b"h\\xe9\n"
+
+
+def test_streams_that_were_closed_before_the_start_are_empty(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    command.does = lambda: sys.stdout.write("lost") and len(sys.stdin.read())
+    code = program.main(["generate"])
+    sys.stdin.close()
+    sys.stdout.close()
+    assert code == 0
+
+
+def test_messages_do_not_move_to_the_output_when_errors_are_closed(capsys, command, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    command.does = raising(RequestError("r"))
+    code = program.main(["generate"])
+    sys.stderr.close()
+    assert (code, capsys.readouterr().out) == (1, "")
 
 
 def test_a_wrong_log_level_is_named(deepinfer, monkeypatch):

@@ -3,8 +3,11 @@ row the same bits whatever rows and threads surround it."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -97,6 +100,71 @@ def test_the_number_of_threads_changes_no_bit(name: str, threads: Callable[[int]
             results.append([*tensors(kernel(*args, **case.kwargs)), *(tensors(args[:1]) if spec.mutates else [])])
         for one, three in zip(*results, strict=True):
             assert bits(one).equal(bits(three)), case.name
+
+
+@pytest.mark.parametrize("quantise", [False, True])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("width", [1, 31, 33, 100])
+def test_an_fp8_matrix_may_end_in_a_short_block(width: int, rows: int, quantise: bool, isa: str) -> None:
+    make = Maker(CPU, torch.float32, 9)
+    data = make.normal(70, width).to(torch.float8_e4m3fn)
+    scale = make.integers(120, 130, 3, -(-width // 32)).to(torch.uint8)
+    args = (make.normal(rows, width), Weight(data, WeightFormat.FP8, scale), quantise)
+    expected = CATALOGUE["linear"].reference(*args)
+    torch.testing.assert_close(kernels(isa)["linear"](*args), expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_programs_default_dtype_changes_nothing(name: str, default: torch.dtype) -> None:
+    spec, kernel = CATALOGUE[name], kernels()[name]
+    for case in spec.cases(CPU, torch.float32, seed=6):
+        args, again = copied(case), copied(case)
+        expected = tensors(kernel(*args, **case.kwargs))
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(default)
+        try:
+            actual = tensors(kernel(*again, **case.kwargs))
+        finally:
+            torch.set_default_dtype(before)
+        for one, other in zip(expected, actual, strict=True):
+            assert bits(one).equal(bits(other)), case.name
+
+
+def test_memory_that_runs_out_on_a_worker_is_an_error_of_the_call(threads: Callable[[int], None]) -> None:
+    threads(3)
+    attend, failed = kernels()["sparse_attention"], 0
+    for case in CATALOGUE["sparse_attention"].cases(CPU, torch.float32, seed=8):
+        q, rows, window, *rest = case.args
+        if len(rows) < 2:
+            continue
+        with pytest.raises(MemoryError):
+            attend(q, rows, replace(window, window=1 << 45), *rest)
+        attend(*case.args)  # the workers live on
+        failed += 1
+    assert failed
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform does not fork")
+def test_kernels_run_in_a_forked_child() -> None:
+    """A child has none of its parent's workers. In a program of its own: pytest's must not be forked."""
+    program = """
+import os, warnings, torch
+from deepinfer_core.interfaces.ops import Weight, WeightFormat
+from deepinfer_cpu import _kernels
+from deepinfer_cpu.kernels import kernels
+warnings.simplefilter("ignore")
+_kernels.set_threads(3)
+x, linear = torch.ones(64, 128), kernels()["linear"]
+weight = Weight(torch.ones(256, 128), WeightFormat.F32)
+linear(x, weight, False)
+child = os.fork()
+result = linear(x, weight, False)
+assert bool((result == 128).all()) and _kernels.threads() == 3
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def bits(x: Tensor) -> Tensor:

@@ -127,3 +127,9 @@ def test_json_that_is_missing_or_broken_is_named(tmp_path):
         read_json(path)
     path.write_text(json.dumps({"a": 1}))
     assert read_json(path) == {"a": 1}
+
+
+def test_a_shard_whose_name_no_file_system_takes_is_missing(tmp_path):
+    write_index(tmp_path, {"a": "a" * 5000})
+    with pytest.raises(CheckpointError, match="the file a+ is missing"):
+        open_checkpoint(tmp_path)

@@ -58,7 +58,7 @@ FAULTS = [
     ({"attention_bias": True}, "attention_bias = True"),
     ({"gate_temp": 2.0}, "gate_temp = 2.0"),
     ({"hc_shifted": False}, "hc_shifted = False"),
-    ({"hidden_size": 130}, "hidden_size = 130 is not supported: it must be a whole number from 32 that 32 divides"),
+    ({"hidden_size": 130}, "it must be a whole number from 32 to 2147483647 that 32 divides"),
     ({"hidden_size": "128"}, "hidden_size = '128'"),
     ({"hidden_size": True}, "hidden_size = True"),
     ({"moe_intermediate_size": 48}, "moe_intermediate_size = 48"),
@@ -230,3 +230,24 @@ def test_the_plan_of_the_released_model():
     roles = {layer.layer: layer.candidates for layer in plan.layers if layer.candidates is not CandidateRole.NONE}
     assert roles == {20: CandidateRole.CHOOSE, **dict.fromkeys((24, 28, 32, 36), CandidateRole.OBEY)}
     assert {layer.layer: layer.engram for layer in plan.layers if layer.engram is not None} == {1: 0, 14: 1}
+
+
+@pytest.mark.parametrize("value", [10**9 * 32, 10**400, float("inf"), True])
+@pytest.mark.parametrize("name", ["hidden_size", "hc_mult", "n_routed_experts", "num_nextn_predict_layers"])
+def test_an_absurd_size_is_refused(name, value):
+    assert f"{name} = " in fault_of(with_text(**{name: value}))
+
+
+@pytest.mark.parametrize("value", [10**400, 1e300, 1e-300, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["rms_norm_eps", "rope_theta", "swiglu_limit"])
+def test_a_number_that_float32_does_not_hold_is_refused(name, value):
+    message = fault_of(with_text(**{name: value}))
+    assert f"{name} = " in message
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize("name", ["beta_fast", "beta_slow", "factor", "original_max_position_embeddings"])
+@pytest.mark.parametrize("value", [10**400, 1e308])
+def test_an_absurd_stretch_of_the_context_is_refused(name, value):
+    scaling = {**tiny_config()["text_config"]["rope_scaling"], name: value}
+    assert f"{name} = " in fault_of(with_text(rope_scaling=scaling))

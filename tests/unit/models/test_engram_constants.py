@@ -96,7 +96,7 @@ def test_ids_without_a_token_share_one_class(tmp_path):
     assert classes[256] not in classes[:256]
 
 
-@pytest.mark.parametrize("content", ["[0, 1]", '{"0": 1}', "[0, 1, -1]", '[0, 1, "2"]'])
+@pytest.mark.parametrize("content", ["[0, 1]", '{"0": 1}', "[0, 1, -1]", "[0, 1, true]", '[0, 1, "2"]'])
 def test_a_map_of_another_shape_is_refused(tmp_path, content):
     (tmp_path / MAP_NAME).write_text(content)
     with pytest.raises(CheckpointError, match="must be a list of 3 classes"):

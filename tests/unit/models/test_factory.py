@@ -139,3 +139,11 @@ def test_norms_may_be_stored_in_float32(tmp_path, tensors, expected):
         tensors[name] = tensors[name].float()
     folder = write_folder(tmp_path / "f", tensors)
     assert torch.equal(Driver(load_model(folder, quantise=True)).prefill(0, PROMPT, 20), expected)
+
+
+@pytest.mark.parametrize("changes", [{"hidden_size": 2**30}, {"o_lora_rank": 2**30}, {"vocab_size": 2**31 - 1}])
+def test_sizes_that_no_tensor_has_are_faults_of_the_weights(changes):
+    config = tiny_config()
+    config["text_config"].update(changes)
+    with pytest.raises(CheckpointError, match="and must have"):
+        DeepseekV41Factory().inspect(TINY, config)

@@ -73,8 +73,10 @@ static inline void decode_rows(const Weight& w, int64_t first, int64_t count, fl
                 break;
             case WeightFormat::FP8: {
                 const uint8_t* scale = w.scale + n / 32 * ((w.in + 31) / 32);
-                for (int64_t i = 0; i < w.in; i += 32)
-                    decode_e4m3(w.data + n * w.in + i, 32, e8m0(scale[i / 32]), out + i);
+                const uint8_t* data = w.data + n * w.in;
+                const int64_t whole = w.in / 32 * 32;
+                for (int64_t i = 0; i < whole; i += 32) decode_e4m3(data + i, 32, e8m0(scale[i / 32]), out + i);
+                for (int64_t i = whole; i < w.in; ++i) out[i] = e4m3(data[i]) * e8m0(scale[i / 32]);
                 break;
             }
             case WeightFormat::FP4: {
@@ -110,13 +112,19 @@ static inline Weight expert_of(const Weight& w, int64_t e) {
     return one;
 }
 
-// The values that FP8 activation quantisation in blocks of 32 leaves.
+// The values that FP8 activation quantisation in blocks of 32 leaves. A last short block counts as filled up with 0.
 static inline void quantise_row(const float* x, int64_t k, float* out) {
-    for (int64_t i = 0; i < k; i += 32) {
+    const int64_t whole = k / 32 * 32;
+    for (int64_t i = 0; i < whole; i += 32) {
         const float scale = fp8_scale(x + i), inverse = 1.0f / scale;  // both powers of two: exact
         for (int64_t j = i; j < i + 32; j += kLanes)
             store(out + j, round_e4m3(load(x + j) * splat(inverse)) * splat(scale));
     }
+    if (whole == k) return;
+    float block[32] = {};
+    std::copy(x + whole, x + k, block);
+    quantise_row(block, 32, block);
+    std::copy(block, block + (k - whole), out + whole);
 }
 
 static inline float sum_squares(const float* x, int64_t n) {

@@ -33,6 +33,11 @@ def f32(x: Tensor) -> Tensor:
     return as_type(x, torch.float32)
 
 
+def empty(*shape: int) -> Tensor:
+    """Memory for float32 results on the host, whatever dtype and device the program made torch's defaults."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
 def weight_tuple(w: Weight) -> WeightTuple:
     """A weight, or expert 0 of a stack. Stored weights are contiguous: the loader made them."""
     assert w.data.is_contiguous(), "stored weights are contiguous"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deepinfer_core.interfaces.ops import PagedView, Rows, WindowView
 from deepinfer_cpu._kernels import Table
-from deepinfer_cpu.kernels.arguments import as_type, f32, paged_tuple, rows_tuple, window_tuple
+from deepinfer_cpu.kernels.arguments import as_type, empty, f32, paged_tuple, rows_tuple, window_tuple
 
 
 class Attention:
@@ -27,7 +27,7 @@ class Attention:
         scale: float,
     ) -> Tensor:
         """[T, H, d] -> [T, H, d]."""
-        a, s, y = f32(q), f32(sink), torch.empty(q.shape)
+        a, s, y = f32(q), f32(sink), empty(*q.shape)
         chosen = None if entries is None or selected is None else as_type(selected, torch.int32)
         self._table.sparse_attention(
             a.data_ptr(),
@@ -46,7 +46,7 @@ class Attention:
 
     def index_scores(self, q: Tensor, weights: Tensor, keys: PagedView, rows: Rows, num_entries: int) -> Tensor:
         """[T, H, d] -> float32 [T, num_entries]."""
-        a, w, y = f32(q), f32(weights), torch.empty(q.shape[0], num_entries)
+        a, w, y = f32(q), f32(weights), empty(q.shape[0], num_entries)
         self._table.index_scores(
             a.data_ptr(),
             w.data_ptr(),
@@ -63,7 +63,7 @@ class Attention:
         """[T, N] -> bool [T, ceil(N / block_size)]."""
         a, v = f32(scores), as_type(visible, torch.int32)
         rows, entries = a.shape
-        keep = torch.empty(rows, -(-entries // block_size), dtype=torch.bool)
+        keep = torch.empty(rows, -(-entries // block_size), dtype=torch.bool, device="cpu")
         self._table.select_blocks(a.data_ptr(), rows, entries, v.data_ptr(), block_size, top_blocks, keep.data_ptr())
         return keep
 
@@ -72,7 +72,7 @@ class Attention:
         a = f32(scores)
         b = None if blocks is None else as_type(blocks, torch.bool)
         rows, entries = a.shape
-        selected = torch.empty(rows, top_k, dtype=torch.int32)
+        selected = torch.empty(rows, top_k, dtype=torch.int32, device="cpu")
         self._table.select_topk(
             a.data_ptr(),
             rows,
@@ -87,7 +87,7 @@ class Attention:
 
     def compress_kv(self, u: Tensor, gate: Tensor, pending: Tensor, rows: Rows, ratio: int, ring_rows: int) -> Tensor:
         """[T, d] -> float32 [T, d]."""
-        a, g, y = f32(u), f32(gate), torch.empty(u.shape)
+        a, g, y = f32(u), f32(gate), empty(*u.shape)
         self._table.compress_kv(
             a.data_ptr(),
             g.data_ptr(),

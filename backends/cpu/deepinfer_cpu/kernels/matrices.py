@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deepinfer_core.interfaces.ops import Weight
 from deepinfer_cpu._kernels import Table
-from deepinfer_cpu.kernels.arguments import as_type, f32, weight_tuple
+from deepinfer_cpu.kernels.arguments import as_type, empty, f32, weight_tuple
 
 
 class Matrices:
@@ -18,14 +18,14 @@ class Matrices:
 
     def linear(self, x: Tensor, weight: Weight, quantise: bool, out_dtype: torch.dtype | None = None) -> Tensor:
         """[T, K] -> [T, N]."""
-        a, y = f32(x), torch.empty(x.shape[0], weight.out_features)
+        a, y = f32(x), empty(x.shape[0], weight.out_features)
         self._table.linear(a.data_ptr(), a.shape[0], weight_tuple(weight), quantise, y.data_ptr())
         return as_type(y, out_dtype or x.dtype)
 
     def grouped_linear(self, x: Tensor, weight: Weight) -> Tensor:
         """[T, G, K] -> [T, G, N]."""
         a, groups = f32(x), x.shape[1]
-        y = torch.empty(x.shape[0], groups, weight.out_features // groups)
+        y = empty(x.shape[0], groups, weight.out_features // groups)
         self._table.grouped_linear(a.data_ptr(), a.shape[0], groups, weight_tuple(weight), y.data_ptr())
         return as_type(y, x.dtype)
 
@@ -35,7 +35,7 @@ class Matrices:
 
     def gated_mlp(self, x: Tensor, w1: Weight, w3: Weight, w2: Weight, limit: float, quantise: bool) -> Tensor:
         """[T, D] -> [T, D]."""
-        a, y = f32(x), torch.empty(x.shape[0], w2.out_features)
+        a, y = f32(x), empty(x.shape[0], w2.out_features)
         weights = weight_tuple(w1), weight_tuple(w3), weight_tuple(w2)
         self._table.gated_mlp(a.data_ptr(), a.shape[0], *weights, limit, quantise, y.data_ptr())
         return as_type(y, x.dtype)
@@ -43,8 +43,8 @@ class Matrices:
     def route(self, x: Tensor, gate: Weight, bias: Tensor, top_k: int, scale: float) -> tuple[Tensor, Tensor]:
         """[T, D] -> experts int32 [T, k], weights [T, k]."""
         a, b = f32(x), f32(bias)
-        experts = torch.empty(x.shape[0], top_k, dtype=torch.int32)
-        weights = torch.empty(x.shape[0], top_k)
+        experts = torch.empty(x.shape[0], top_k, dtype=torch.int32, device="cpu")
+        weights = empty(x.shape[0], top_k)
         self._table.route(
             a.data_ptr(),
             a.shape[0],
@@ -60,8 +60,8 @@ class Matrices:
     def moe_permute(self, experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
         """[T, k] -> order int32 [T*k], offsets int32 [E+1]."""
         e = as_type(experts, torch.int32)
-        order = torch.empty(e.numel(), dtype=torch.int32)
-        offsets = torch.empty(num_experts + 1, dtype=torch.int32)
+        order = torch.empty(e.numel(), dtype=torch.int32, device="cpu")
+        offsets = torch.empty(num_experts + 1, dtype=torch.int32, device="cpu")
         self._table.moe_permute(e.data_ptr(), e.numel(), num_experts, order.data_ptr(), offsets.data_ptr())
         return order, offsets
 
@@ -79,7 +79,7 @@ class Matrices:
     ) -> Tensor:
         """[T, D] -> float32 [T*k, D] in sorted order."""
         a, o, b, w = f32(x), as_type(order, torch.int32), as_type(offsets, torch.int32), f32(weights)
-        y = torch.empty(o.shape[0], x.shape[1])
+        y = empty(o.shape[0], x.shape[1])
         self._table.experts(
             a.data_ptr(),
             a.shape[0],
@@ -101,6 +101,6 @@ class Matrices:
         """[T*k, D] -> [T, D]."""
         a, o = f32(y), as_type(order, torch.int32)
         rows, dim = a.shape[0] // top_k, a.shape[1]
-        out = torch.empty(rows, dim)
+        out = empty(rows, dim)
         self._table.moe_combine(a.data_ptr(), o.data_ptr(), rows, top_k, dim, out.data_ptr())
         return out

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from deepinfer_core.interfaces.ops import RowFormat
 from deepinfer_cpu._kernels import Table
-from deepinfer_cpu.kernels.arguments import ROW_NUMBER, as_type, f32
+from deepinfer_cpu.kernels.arguments import ROW_NUMBER, as_type, empty, f32
 
 BLOCK = 32  # a multiple of every format's block
 
@@ -41,6 +41,6 @@ class CacheRows:
         """[..., d] -> [..., d]."""
         width = x.shape[-1]
         a = f32(x if width % BLOCK == 0 else pad(x, (0, -width % BLOCK)))
-        y = torch.empty(a.shape)
+        y = empty(*a.shape)
         self._table.fake_quant(a.data_ptr(), a.numel() // a.shape[-1], a.shape[-1], ROW_NUMBER[format], y.data_ptr())
         return as_type(y[..., :width], x.dtype)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deepinfer_core.ops import sample as ops
 from deepinfer_cpu._kernels import Table
-from deepinfer_cpu.kernels.arguments import as_type, f32
+from deepinfer_cpu.kernels.arguments import as_type, empty, f32
 
 
 class Sampling:
@@ -34,7 +34,7 @@ class Sampling:
         x, keys = f32(logits), [as_type(key, torch.int64) for key in (seed, sample, position)]
         t = None if temperature is None else f32(temperature)
         m = None if min_p is None else f32(min_p)
-        out = torch.empty(x.shape[0], dtype=torch.int64)
+        out = torch.empty(x.shape[0], dtype=torch.int64, device="cpu")
         self._table.sample_tokens(
             x.data_ptr(),
             x.shape[0],
@@ -48,7 +48,7 @@ class Sampling:
 
     def apply_token_mask(self, logits: Tensor, mask: Tensor) -> Tensor:
         """[N, V] -> [N, V]."""
-        x, m, y = f32(logits), as_type(mask, torch.int32), torch.empty(logits.shape)
+        x, m, y = f32(logits), as_type(mask, torch.int32), empty(*logits.shape)
         self._table.apply_token_mask(x.data_ptr(), x.shape[0], x.shape[1], m.data_ptr(), y.data_ptr())
         return y
 
@@ -66,7 +66,7 @@ class Sampling:
             f32(logits),
             as_type(prompt_seen, torch.bool),
             as_type(counts, torch.int32),
-            torch.empty(logits.shape),
+            empty(*logits.shape),
         )
         factors = [f32(factor) for factor in (repetition, presence, frequency)]
         self._table.apply_penalties(
@@ -84,8 +84,8 @@ class Sampling:
         """[N, V] -> logprob [N], rank [N], ids [N, k], values [N, k]."""
         x, t = f32(logits), as_type(tokens, torch.int64)
         rows, vocab = x.shape
-        logprob, rank = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
-        ids, values = torch.empty(rows, min(k, vocab), dtype=torch.int64), torch.empty(rows, min(k, vocab))
+        logprob, rank = empty(rows), torch.empty(rows, dtype=torch.int32, device="cpu")
+        ids, values = torch.empty(rows, min(k, vocab), dtype=torch.int64, device="cpu"), empty(rows, min(k, vocab))
         self._table.top_logprobs(
             x.data_ptr(),
             rows,
@@ -102,6 +102,6 @@ class Sampling:
     def verify_drafts(self, target: Tensor, drafts: Tensor, num_drafts: Tensor) -> Tensor:
         """[B, 1+d] and [B, d] -> int32 [B]."""
         t, d, n = as_type(target, torch.int64), as_type(drafts, torch.int64), as_type(num_drafts, torch.int32)
-        counts = torch.empty(d.shape[0], dtype=torch.int32)
+        counts = torch.empty(d.shape[0], dtype=torch.int32, device="cpu")
         self._table.verify_drafts(t.data_ptr(), d.data_ptr(), n.data_ptr(), d.shape[0], d.shape[1], counts.data_ptr())
         return counts

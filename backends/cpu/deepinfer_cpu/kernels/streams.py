@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from deepinfer_cpu._kernels import Table
-from deepinfer_cpu.kernels.arguments import as_type, f32
+from deepinfer_cpu.kernels.arguments import as_type, empty, f32
 
 
 class Streams:
@@ -17,13 +17,13 @@ class Streams:
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """[T, D] -> [T, D]."""
-        a, w, y = f32(x), f32(weight), torch.empty(x.shape)
+        a, w, y = f32(x), f32(weight), empty(*x.shape)
         self._table.rms_norm(a.data_ptr(), a.shape[0], a.shape[1], w.data_ptr(), eps, y.data_ptr())
         return as_type(y, x.dtype)
 
     def apply_rope(self, x: Tensor, position: Tensor, inv_freq: Tensor, inverse: bool = False) -> Tensor:
         """[T, R] or [T, H, R] -> the same."""
-        a, p, f, y = f32(x), as_type(position, torch.int32), f32(inv_freq), torch.empty(x.shape)
+        a, p, f, y = f32(x), as_type(position, torch.int32), f32(inv_freq), empty(*x.shape)
         heads = x.shape[1] if x.dim() == 3 else 1
         self._table.apply_rope(
             a.data_ptr(),
@@ -44,7 +44,7 @@ class Streams:
         """[T, n, D] -> pre [T, n], post [T, n], comb [T, n, n]."""
         a, m, b, s = f32(streams), f32(fn), f32(base), f32(scale)
         rows, n, dim = streams.shape
-        pre, post, comb = torch.empty(rows, n), torch.empty(rows, n), torch.empty(rows, n, n)
+        pre, post, comb = empty(rows, n), empty(rows, n), empty(rows, n, n)
         self._table.hc_mixes(
             a.data_ptr(),
             rows,
@@ -66,7 +66,7 @@ class Streams:
         """[T, n, D] -> [T, D]."""
         a, p = f32(streams), f32(pre)
         rows, n, dim = streams.shape
-        y = torch.empty(rows, dim)
+        y = empty(rows, dim)
         self._table.hc_collapse(a.data_ptr(), p.data_ptr(), rows, n, dim, y.data_ptr())
         return as_type(y, streams.dtype)
 
@@ -74,7 +74,7 @@ class Streams:
         """[T, D] and [T, n, D] -> [T, n, D]."""
         a, x, p, c = f32(y), f32(streams), f32(post), f32(comb)
         rows, n, dim = streams.shape
-        out = torch.empty(rows, n, dim)
+        out = empty(rows, n, dim)
         self._table.hc_expand(a.data_ptr(), x.data_ptr(), p.data_ptr(), c.data_ptr(), rows, n, dim, out.data_ptr())
         return as_type(out, streams.dtype)
 
@@ -84,7 +84,7 @@ class Streams:
         """[T, n, D] -> [T, n, D]."""
         x, k, v, q, w = f32(streams), f32(key), f32(value), f32(q_weight), f32(k_weight)
         rows, n, dim = streams.shape
-        out = torch.empty(rows, n, dim)
+        out = empty(rows, n, dim)
         self._table.engram_gate(
             x.data_ptr(),
             k.data_ptr(),
