@@ -1,5 +1,6 @@
 """Types of the C++ module. Meanings are in `interfaces/scheduler.py`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ class Scheduler:
         max_step_tokens: int,
         max_length: int,
         max_drafts: int,
+        prefix: tuple[int, ...] | None,
     ) -> None: ...
     def add(
         self,
@@ -26,14 +28,17 @@ class Scheduler:
         stop_tokens: tuple[int, ...],
         decoder_start: int,
         prompt_logits: bool,
+        cache_key: bytes,
     ) -> None: ...
     def set_drafts(self, request: int, drafts: int) -> None: ...
     def plan(self) -> dict[str, Any] | None: ...
     def commit(self, step: int, tokens: NDArray[np.int32], counts: NDArray[np.int32]) -> dict[str, Any]: ...
     def finish(self, request: int) -> None: ...
+    def forget(self, blocks: Sequence[int] | None) -> None: ...
     def stats(self) -> dict[str, int]: ...
     def check(self) -> None: ...
 
+def siphash128(key: bytes, data: bytes) -> tuple[int, int]: ...
 def lay_out(
     slot: NDArray[np.int32],
     kind: NDArray[np.int32],
@@ -42,12 +47,17 @@ def lay_out(
     decoder_start: NDArray[np.int32],
     sample_start: NDArray[np.int32],
     kept_first: NDArray[np.int32],
+    replay_start: NDArray[np.int32],
+    write_start: NDArray[np.int32],
     tokens: NDArray[np.int32],
     segment: NDArray[np.int32],
     offset: NDArray[np.int32],
     kept: NDArray[np.int32],
     logit_rows: NDArray[np.int32],
     new_slots: NDArray[np.int32],
+    past_slot: NDArray[np.int32],
+    past_position: NDArray[np.int32],
+    past_token: NDArray[np.int32],
     table_slot: NDArray[np.int32],
     table_index: NDArray[np.int32],
     table_block: NDArray[np.int32],

@@ -106,6 +106,7 @@ class Driver:
             logit_rows=torch.tensor([i for i, want in enumerate(wanted) if want], dtype=torch.int64),
             block_table=self.block_table,
             history=self.history,
+            write_start=torch.zeros(len(tokens), dtype=torch.int32),
             max_end=max(ends, default=0),
         )
         logits = self.model.forward(step, self.pools)

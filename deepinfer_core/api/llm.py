@@ -64,6 +64,11 @@ class LLM:
         return self._built.tokenizer
 
     @property
+    def max_length(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self._built.max_length
+
+    @property
     def report(self) -> tuple[str, ...]:
         """One sentence each: the backend and why, whatever runs on a reference, settings that nobody reads."""
         return self._built.report
@@ -79,13 +84,15 @@ class LLM:
         params: Params | Sequence[Params] | None = None,
         *,
         progress: bool = False,
+        cache_salt: str | None = None,
     ) -> list[RequestOutput]:
         """Answer prompts (texts or lists of token ids); one output each, in their order.
 
-        `params` is for all prompts, or a list with one for each. What is wrong with one request is that output's
+        `params` is for all prompts, or a list with one for each. Cached prefixes are shared between calls of equal
+        `cache_salt` only. What is wrong with one request is that output's
         `error`. When the device fails, so do all requests that were not finished.
         """
-        made = make_requests(prompts, params)
+        made = make_requests(prompts, params, cache_salt)
         outputs = {i: failure(one.request, one.error) for i, one in enumerate(made) if isinstance(one, Refused)}
         wanted = [(i, one) for i, one in enumerate(made) if isinstance(one, Request)]
         with closing(self._run(wanted)) as run, make_progress() if progress else NoProgress() as shown:
@@ -127,6 +134,10 @@ class LLM:
             for answer in output.outputs
         )
         return ChatOutput(output, tuple(answers))
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache, as before a measurement."""
+        self.engine.forget_prefixes()
 
     def close(self) -> None:
         """Give the device back. Unfinished requests are dropped."""

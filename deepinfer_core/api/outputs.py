@@ -46,9 +46,10 @@ class CompletionOutput:
 class RequestMetrics:
     """Times in seconds since the request arrived."""
 
-    first_token: float
+    first_token: float  # `finished` where there was none
     finished: float
     preemptions: int = 0
+    queued: float = 0.0  # until a slot was free; `finished` where none was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class RequestOutput:
     error: DeepInferError | None = None
     seed: int | None = None  # the seed that was used, given or drawn
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None  # the first position has none
-    num_cached_tokens: int = 0
+    num_cached_tokens: int = 0  # prompt tokens that were not computed, because an earlier request had
     prefill: Literal["bounded", "exact"] = "bounded"
+    replay: Literal["exact", "bounded"] | None = None  # how sliding windows were rebuilt at a prefix hit; None: no hit
     metrics: RequestMetrics | None = None
     warnings: tuple[str, ...] = field(default=())

@@ -1,4 +1,5 @@
-"""What a decode step costs the host, at a steady number of running requests: plan, build and commit. No device."""
+"""What a decode step costs the host, at a steady number of running requests: plan, build and commit. No device. With and
+without the prefix cache, whose steps alternate, so that both see the same machine."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import torch
 
 from deepinfer_core.engine.needs import NO_PROMPT_ROWS
 from deepinfer_core.engine.step import build_step, sampled_segments
-from deepinfer_core.interfaces.scheduler import SchedulerLimits, SchedulerRequest, StepPlan
+from deepinfer_core.interfaces.scheduler import PrefixRules, SchedulerLimits, SchedulerRequest, StepPlan
 from deepinfer_core.sampling.table import SamplingTable
 from deepinfer_core.scheduling.native import NativeScheduler
 
@@ -31,6 +32,7 @@ class ScheduleCost:
     """Microseconds of host time a decode step, over `steps` steps with one more step always in flight."""
 
     running: int
+    prefix_cache: bool
     steps: int
     plan: float  # medians
     build: float
@@ -58,15 +60,24 @@ class _Clock:
 class _Host:
     """What the engine does on the host in a step of greedy requests, on the engine's own parts."""
 
-    def __init__(self, running: int, length: int) -> None:
+    def __init__(self, running: int, length: int, prefix: PrefixRules | None) -> None:
         blocks = running * (length // BLOCK_SIZE + 1)
-        limits = SchedulerLimits(running, blocks, BLOCK_SIZE, running * PROMPT, length)
+        limits = SchedulerLimits(running, blocks, BLOCK_SIZE, running * PROMPT, length, prefix=prefix)
         self._running = running
         self._scheduler = NativeScheduler(limits)
         self._sampling = SamplingTable(running, VOCABULARY, torch.device("cpu"))
         self.clock = _Clock()
         for request in range(running):
-            self._scheduler.add(SchedulerRequest(request, np.zeros(PROMPT, np.int32), max_new_tokens=length))
+            prompt = np.full(PROMPT, request, np.int32)
+            self._scheduler.add(SchedulerRequest(request, prompt, max_new_tokens=length, cache_key=bytes(16)))
+        self.complete(self.launch())  # the prompts
+        self._in_flight = self.launch()
+
+    def step(self) -> None:
+        """Launch a step, and complete the one before."""
+        following = self.launch()
+        self.complete(self._in_flight)
+        self._in_flight = following
 
     def launch(self) -> int:
         """Plan and build a step; its number."""
@@ -86,29 +97,32 @@ class _Host:
 
 
 def measure_schedule(running: Iterable[int] = (1, 16, 64, 256), steps: int = 500) -> tuple[ScheduleCost, ...]:
-    """One cost for each number of running requests. `steps` is at least 2."""
-    return tuple(_measure(count, steps) for count in running)
+    """Two costs for each number of running requests: without and with the prefix cache. `steps` is at least 2."""
+    return tuple(cost for count in running for cost in _measure(count, steps))
 
 
-def _measure(running: int, steps: int) -> ScheduleCost:
-    host = _Host(running, PROMPT + steps + 2 * WARM_UP)
-    host.complete(host.launch())  # the prompts
-    in_flight = host.launch()
+def _measure(running: int, steps: int) -> tuple[ScheduleCost, ...]:
+    length = PROMPT + steps + 2 * WARM_UP
+    hosts = {rules is not None: _Host(running, length, rules) for rules in (None, PrefixRules(0, 0, 0))}
     for _ in range(WARM_UP + steps):
-        following = host.launch()
-        host.complete(in_flight)
-        in_flight = following
+        for host in hosts.values():
+            host.step()
+    return tuple(_cost(host, running, cached, steps) for cached, host in hosts.items())
+
+
+def _cost(host: _Host, running: int, cached: bool, steps: int) -> ScheduleCost:
     plan, build, commit = (host.clock.microseconds(phase, steps) for phase in ("plan", "build", "commit"))
     total = [sum(parts) for parts in zip(plan, build, commit, strict=True)]
     p99 = quantiles(total, n=100)[-1]
-    return ScheduleCost(running, steps, median(plan), median(build), median(commit), median(total), p99)
+    return ScheduleCost(running, cached, steps, median(plan), median(build), median(commit), median(total), p99)
 
 
 def render(costs: Sequence[ScheduleCost]) -> str:
     """A table for people, in microseconds."""
-    lines = ["running   plan us   build us   commit us   total us      p99"]
+    lines = ["running  prefixes   plan us   build us   commit us   total us      p99"]
     for c in costs:
+        prefixes = "cached" if c.prefix_cache else "-"
         lines.append(
-            f"{c.running:7d} {c.plan:9.1f} {c.build:10.1f} {c.commit:11.1f} {c.total:10.1f} {c.total_p99:8.1f}"
+            f"{c.running:7d} {prefixes:>9} {c.plan:9.1f} {c.build:10.1f} {c.commit:11.1f} {c.total:10.1f} {c.total_p99:8.1f}"
         )
     return "\n".join(lines)

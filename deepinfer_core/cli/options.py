@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from deepinfer_core.api.config import EngineConfig
 from deepinfer_core.api.errors import ConfigError, RequestError
 from deepinfer_core.api.params import SamplingParams
+from deepinfer_core.observe import log
 
 if TYPE_CHECKING:
     from deepinfer_core.api.llm import LLM
+    from deepinfer_core.interfaces.observer import Observer
 
 _ENGINE = (
     "model",
@@ -24,8 +26,11 @@ _ENGINE = (
     "max_step_tokens",
     "max_length",
     "cache_tokens",
+    "prefix_cache",
+    "replay",
     "strict",
 )
+_MOST = 100_000  # of whatever is counted: more measures nothing new and may take all memory
 _SAMPLING = ("n", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop")
 
 
@@ -40,6 +45,14 @@ def add_engine_options(parser: ArgumentParser) -> None:
     group.add_argument("--max-step-tokens", type=int, metavar="N", help="rows a step")
     group.add_argument("--max-length", type=int, metavar="N", help="tokens of a prompt and its answer")
     group.add_argument("--cache-tokens", type=int, metavar="N", help="tokens that the cache holds")
+    group.add_argument(
+        "--no-prefix-cache",
+        dest="prefix_cache",
+        action="store_false",
+        default=None,
+        help="compute every prompt from its first token, whatever was computed before",
+    )
+    group.add_argument("--replay", choices=("exact", "bounded"), help="how a prefix hit rebuilds sliding windows")
     group.add_argument(
         "--strict", action="store_true", default=None, help="no substitutes: what is missing is an error"
     )
@@ -56,15 +69,27 @@ def engine_config(args: Namespace) -> EngineConfig:
     return EngineConfig.from_dict(values)
 
 
-def load(args: Namespace, config: EngineConfig) -> LLM:
+def load(args: Namespace, config: EngineConfig, observers: Sequence[Observer] = ()) -> LLM:
     """Load the model and say on standard error what it runs on."""
     from deepinfer_core.api.llm import LLM
 
-    llm = LLM(**asdict(config))
-    if not args.quiet:
-        for line in llm.report:
-            print(line, file=sys.stderr)
+    llm = LLM(observers=observers, **asdict(config))
+    say_report(args, llm.report)
     return llm
+
+
+def say_report(args: Namespace, report: Iterable[str]) -> None:
+    """What an engine runs on, unless --quiet."""
+    if not args.quiet:
+        for line in report:
+            log.tell(line)
+
+
+def count(text: str) -> int:
+    """An argument that counts something to be measured."""
+    if not text.isdecimal() or len(text) > len(str(_MOST)) or not 1 <= int(text) <= _MOST:
+        raise ArgumentTypeError(f"{text!r} is not allowed: give a whole number from 1 to {_MOST}")
+    return int(text)
 
 
 def add_sampling_options(parser: ArgumentParser) -> None:
@@ -102,7 +127,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"{text!r} is no setting: write NAME=VALUE")
     try:
         found = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of thousands of digits
         found = {}
     return name.strip().replace("-", "_"), found["value"] if found.keys() == {"value"} else value
 

@@ -31,9 +31,17 @@ void BlockPool::allocate(std::int32_t count, std::vector<Block>& out) {
 
 void BlockPool::retain(Block block) {
     if (owners_.at(static_cast<std::size_t>(block))++ == 0) {
+        cache_->reuse(block);
         --cached_;
         ++used_;
     }
+}
+
+void BlockPool::drop(Block block) {
+    require(owners(block) == 0, "a block that has an owner is dropped");
+    cache_->reuse(block);
+    --cached_;
+    free_.push_back(block);
 }
 
 void BlockPool::release(std::span<const Block> blocks) {

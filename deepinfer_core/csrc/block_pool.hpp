@@ -18,6 +18,9 @@ class BlockCache {
     // A block's last owner let go. True: its content stays, and the block counts as cached.
     virtual bool keep(Block block) = 0;
 
+    // A cached block has an owner again.
+    virtual void reuse(Block block) = 0;
+
     // Gives up one cached block. Called only while there is one.
     virtual Block evict() = 0;
 };
@@ -42,6 +45,9 @@ class BlockPool {
 
     // Adds an owner to a block that is used or cached.
     void retain(Block block);
+
+    // Frees a cached block.
+    void drop(Block block);
 
     // Takes one owner from each block, the last block first: a cache then gives up the end of a chain before its root.
     void release(std::span<const Block> blocks);

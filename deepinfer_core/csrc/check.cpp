@@ -8,6 +8,7 @@ namespace deepinfer {
 
 void Scheduler::check() const {
     blocks_.check();
+    if (cache_) cache_->check(blocks_.num_cached());
     check_queues();
     check_sequences();
     check_ownership();
@@ -48,6 +49,10 @@ void Scheduler::check_sequences() const {
         require(sequence->in_flight == expected[sequence->id], "tokens in flight differ from what the steps reserved");
         require(sequence->known() <= sequence->limit, "a request went beyond its limit");
         require(sequence->prefilled <= sequence->known(), "more was prefilled than is known");
+        require(sequence->replay_start < sequence->known(), "a hit leaves no row to compute");
+        require(sequence->replay_start <= sequence->write_start && sequence->replay_start <= sequence->prefilled,
+                "a replay begins after the end of its hit, or after its rows");
+        require(sequence->write_start % limits_.block_size == 0, "a hit ends within a block");
         const auto held = static_cast<std::int32_t>(sequence->blocks.size());
         require(held == blocks_for(sequence->cached_upper()), "a request holds more or fewer blocks than it may fill");
         require(sequence->last_step < next_step_, "a request has rows in a step that was never planned");

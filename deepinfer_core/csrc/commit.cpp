@@ -24,6 +24,7 @@ Committed Scheduler::commit(Step step, std::span<const Token> tokens, std::span<
             Sequence& sequence = *found->second;
             sequence.in_flight -= sample.reserved;
             code = append(sequence, tokens.subspan(i * width, static_cast<std::size_t>(counts[i])), accepted);
+            offer(sequence);
             if (code == FinishCode::none) {
                 trim(sequence);
             } else {

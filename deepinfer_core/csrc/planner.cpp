@@ -16,6 +16,8 @@ std::unique_ptr<StepPlan> Scheduler::plan() {
     admit(builder, step);
 
     if (builder.empty()) return nullptr;
+    // Only now, so that no step reads blocks that it writes itself.
+    for (Sequence* sequence : running_) offer(*sequence);
     plan->step = next_step_++;
     plan->preempted = std::exchange(preempted_, {});
     in_flight_.push_back(std::move(step));
@@ -43,13 +45,17 @@ void Scheduler::plan_prefills(StepBuilder& builder, InFlight& step) {
 
 // A decode that was left out leaves no block available, so no newcomer gets what it is waiting for.
 void Scheduler::admit(StepBuilder& builder, InFlight& step) {
-    while (budget(builder) > 0 && !waiting_.empty() && can_admit(*waiting_.front())) {
+    while (budget(builder) > 0 && !waiting_.empty() && slots_.num_free() > 0) {
         Sequence& sequence = *waiting_.front();
+        const Hit hit = find_hit(sequence);
+        if (!can_admit(sequence, hit)) return;
         waiting_.pop_front();
         running_.push_back(&sequence);
         sequence.slot = slots_.allocate();
         sequence.stay = next_stay_++;
-        builder.add_slot(sequence);
+        take(hit, sequence);
+        builder.add_slot(sequence, limits_.prefix ? limits_.prefix->history_rows : 0);
+        builder.add_blocks(sequence, 0);
         grow(sequence, sequence.known(), builder);
         plan_chunk(sequence, builder, step);
     }
@@ -94,9 +100,11 @@ bool Scheduler::make_room(const Sequence& sequence, std::int32_t missing) {
 
 // One block for each running request stays free, so that a newcomer does not preempt, or get preempted, at once. Alone,
 // a request may take all.
-bool Scheduler::can_admit(const Sequence& sequence) const {
-    const std::int64_t spare = static_cast<std::int64_t>(running_.size());
-    return slots_.num_free() > 0 && blocks_for(sequence.known()) + spare <= blocks_.available();
+bool Scheduler::can_admit(const Sequence& sequence, const Hit& hit) const {
+    const auto spare = static_cast<std::int64_t>(running_.size());
+    const auto shared = static_cast<std::int64_t>(hit.blocks.size());
+    const std::int64_t cached = std::ranges::count_if(hit.blocks, [&](Block b) { return blocks_.owners(b) == 0; });
+    return blocks_for(sequence.known()) - shared + spare <= blocks_.available() - cached;
 }
 
 void Scheduler::grow(Sequence& sequence, std::int32_t tokens, StepBuilder& builder) {

@@ -23,6 +23,10 @@ Limits checked(const Limits& limits) {
     for (const auto& [name, value] : positive) {
         if (value < 1) throw std::invalid_argument(std::string(name) + " = " + text(value) + " must be at least 1");
     }
+    if (limits.prefix && std::min({limits.prefix->key_rows, limits.prefix->kept_rows, limits.prefix->logit_rows,
+                                   limits.prefix->history_rows}) < 0) {
+        throw std::invalid_argument("the rows of prefix rules must not be negative");
+    }
     if (limits.max_drafts < 0) {
         throw std::invalid_argument("max_drafts = " + text(limits.max_drafts) + " must not be negative");
     }
@@ -32,7 +36,10 @@ Limits checked(const Limits& limits) {
 }  // namespace
 
 Scheduler::Scheduler(const Limits& limits)
-    : limits_(checked(limits)), blocks_(limits.num_blocks), slots_(limits.max_slots) {}
+    : limits_(checked(limits)),
+      cache_(limits.prefix ? std::make_unique<PrefixCache>(limits.num_blocks, limits.block_size) : nullptr),
+      blocks_(limits.num_blocks, cache_.get()),
+      slots_(limits.max_slots) {}
 
 void Scheduler::add(Request request) {
     refuse_unservable(request);
@@ -109,7 +116,11 @@ Stats Scheduler::stats() const {
             .used_blocks = blocks_.num_used(),
             .cached_blocks = blocks_.num_cached(),
             .free_slots = slots_.num_free(),
-            .preemptions = preemptions_};
+            .preemptions = preemptions_,
+            .queried_tokens = queried_tokens_,
+            .hit_tokens = hit_tokens_,
+            .replayed_tokens = replayed_tokens_,
+            .evictions = cache_ ? cache_->evictions() : 0};
 }
 
 std::int32_t Scheduler::blocks_for(std::int32_t tokens) const {
@@ -124,6 +135,8 @@ void Scheduler::retire(Sequence& sequence) {
     retiring_.add({sequence.slot, std::move(sequence.blocks), sequence.last_step}, committed_, blocks_, slots_);
     sequence.slot = -1;
     sequence.blocks.clear();
+    sequence.replay_start = sequence.write_start = 0;
+    sequence.offered = 0;
 }
 
 }  // namespace deepinfer

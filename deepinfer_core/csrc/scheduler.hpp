@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "block_pool.hpp"
+#include "prefix_cache.hpp"
 #include "retiring.hpp"
 #include "sequence.hpp"
 #include "slot_pool.hpp"
@@ -35,6 +36,11 @@ struct Stats {
     std::int32_t cached_blocks;
     std::int32_t free_slots;
     std::int64_t preemptions;
+    // Since the start, over all admissions of requests with a key:
+    std::int64_t queried_tokens;   // that a hit could have covered
+    std::int64_t hit_tokens;       // in blocks that were shared
+    std::int64_t replayed_tokens;  // of these, computed again
+    std::int64_t evictions;        // cached blocks that made room
 };
 
 class Scheduler {
@@ -56,6 +62,10 @@ class Scheduler {
     // Ends a request early. Nothing for a request that already ended.
     void finish(RequestId request);
 
+    // Forgets what these blocks hold, or all of them. Blocks in use stay with their owners.
+    void forget(std::span<const Block> blocks);
+    void forget_all();
+
     Stats stats() const;
 
     // Throws InvariantError when an invariant does not hold. Costs a pass over everything.
@@ -74,6 +84,11 @@ class Scheduler {
         Step step;
         std::vector<Sample> samples;
     };
+    // Blocks that hold the beginning of a sequence, and how many of its tokens need no row.
+    struct Hit {
+        std::vector<Block> blocks;
+        std::int32_t spared = 0;
+    };
 
     // scheduler.cpp
     std::int32_t blocks_for(std::int32_t tokens) const;
@@ -88,11 +103,18 @@ class Scheduler {
     void plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step);
     void plan_chunk(Sequence& sequence, StepBuilder& builder, InFlight& step);
     bool make_room(const Sequence& sequence, std::int32_t missing);
-    bool can_admit(const Sequence& sequence) const;
+    bool can_admit(const Sequence& sequence, const Hit& hit) const;
     void grow(Sequence& sequence, std::int32_t tokens, StepBuilder& builder);
     void preempt_latest();
     static void expect_sample(Sequence& sequence, std::int32_t reserved, InFlight& step);
     std::int32_t budget(const StepBuilder& builder) const { return limits_.max_step_tokens - builder.num_rows(); }
+
+    // sharing.cpp
+    Hit find_hit(Sequence& sequence) const;
+    std::int32_t spared_by(std::int32_t hit, const Sequence& sequence) const;
+    void take(const Hit& hit, Sequence& sequence);
+    void offer(Sequence& sequence);
+    BlockContent content(Sequence& sequence, std::size_t index) const;
 
     // commit.cpp
     void refuse_results(Step step, std::span<const Token> tokens, std::span<const std::int32_t> counts) const;
@@ -105,6 +127,7 @@ class Scheduler {
     void check_ownership() const;
 
     const Limits limits_;
+    std::unique_ptr<PrefixCache> cache_;  // none where no block outlives its request
     BlockPool blocks_;
     SlotPool slots_;
     Retiring retiring_;
@@ -118,6 +141,9 @@ class Scheduler {
     std::int64_t next_arrival_ = 0;
     std::int64_t next_stay_ = 0;
     std::int64_t preemptions_ = 0;
+    std::int64_t queried_tokens_ = 0;
+    std::int64_t hit_tokens_ = 0;
+    std::int64_t replayed_tokens_ = 0;
 };
 
 }  // namespace deepinfer

@@ -22,6 +22,7 @@ struct Sequence {
           stop_tokens(std::move(request.stop_tokens)),
           decoder_start(request.decoder_start),
           prompt_logits(request.prompt_logits),
+          cache_key(request.cache_key),
           drafts(drafts) {}
 
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
@@ -30,6 +31,9 @@ struct Sequence {
 
     // Positions whose cache steps in flight, or the next prefill chunks, may write: the newest token has none yet.
     std::int32_t cached_upper() const { return decoding ? upper() - 1 : known(); }
+
+    // Known tokens whose caches are written by steps that are planned. A resumed sequence writes its answer again.
+    std::int32_t written() const { return decoding ? std::max(prefilled, known() - 1) : prefilled; }
 
     bool is_stop(Token token) const {
         const std::int64_t before = known() - prompt_length;
@@ -46,16 +50,22 @@ struct Sequence {
     std::vector<Token> stop_tokens;
     std::int32_t decoder_start;
     bool prompt_logits;
+    std::optional<Hash> cache_key;
     std::int32_t drafts;  // drafts that its next decode segments carry at most
+
+    std::vector<Hash> chain;  // of its leading full blocks, as far as it was needed
 
     // While running
     Slot slot = -1;
-    std::vector<Block> blocks;   // in order of position
-    std::int32_t prefilled = 0;  // known tokens whose prefill is planned
-    bool decoding = false;       // all of them are
-    std::int32_t in_flight = 0;  // tokens that steps in flight may add
-    Step last_step = -1;         // the newest step that has rows of it
-    std::int64_t stay = -1;      // number of its present stay among the running; results of an earlier one are dropped
+    std::vector<Block> blocks;      // in order of position
+    std::int32_t prefilled = 0;     // known tokens whose prefill is planned, or that a hit spares
+    std::int32_t replay_start = 0;  // tokens that a hit spares: the first row is at this position
+    std::int32_t write_start = 0;   // tokens whose blocks are shared: rows below it write to none
+    std::size_t offered = 0;        // leading blocks that the cache was offered, or that came from it
+    bool decoding = false;          // all of them are
+    std::int32_t in_flight = 0;     // tokens that steps in flight may add
+    Step last_step = -1;            // the newest step that has rows of it
+    std::int64_t stay = -1;  // number of its present stay among the running; results of an earlier one are dropped
 };
 
 }  // namespace deepinfer

@@ -5,9 +5,15 @@
 
 namespace deepinfer {
 
-void StepBuilder::add_slot(const Sequence& sequence) {
+void StepBuilder::add_slot(const Sequence& sequence, std::int32_t history_rows) {
     plan_.new_slots.push_back(sequence.slot);
     plan_.new_slot_requests.push_back(sequence.id);
+    plan_.new_slot_cached.push_back(sequence.replay_start);
+    for (std::int32_t p = std::max(0, sequence.replay_start - history_rows); p < sequence.replay_start; ++p) {
+        plan_.past_slot.push_back(sequence.slot);
+        plan_.past_position.push_back(p);
+        plan_.past_token.push_back(sequence.tokens[static_cast<std::size_t>(p)]);
+    }
 }
 
 void StepBuilder::add_blocks(const Sequence& sequence, std::size_t first) {
@@ -56,6 +62,8 @@ void StepBuilder::add_segment(const Sequence& sequence, SegmentKind kind, std::i
     plan_.decoder_start.push_back(sequence.decoder_start);
     plan_.sample_start.push_back(-1);
     plan_.kept_first.push_back(kept_first);
+    plan_.replay_start.push_back(sequence.replay_start);
+    plan_.write_start.push_back(sequence.write_start);
     plan_.max_end = std::max(plan_.max_end, first + count);
 }
 

@@ -10,8 +10,9 @@ class StepBuilder {
   public:
     explicit StepBuilder(StepPlan& plan) : plan_(plan) {}
 
-    // The sequence's slot was given to it in this step.
-    void add_slot(const Sequence& sequence);
+    // The sequence's slot was given to it in this step. Up to `history_rows` of the tokens that a hit spares are
+    // repeated.
+    void add_slot(const Sequence& sequence, std::int32_t history_rows);
 
     // The sequence's blocks from index `first` on were given to it in this step.
     void add_blocks(const Sequence& sequence, std::size_t first);

@@ -22,6 +22,7 @@ class Writer {
         for (const Ints scored : {plan_.prompt_logit, plan_.prompt_target}) copy(scored);
         length_fields();
         history_fields();
+        past_fields();
         for (const Ints table : {plan_.new_slots, plan_.table_slot, plan_.table_index, plan_.table_block}) copy(table);
         return std::move(layout_);
     }
@@ -35,7 +36,10 @@ class Writer {
         for (const std::int32_t rows : plan_.num_rows) layout_.buffer.push_back(rows - 1);
         append_starts([](std::int32_t rows, std::int32_t kept_first) { return rows - kept_first; });
         append(plan_.kept_first);
-        append(plan_.decoder_start);
+        for (std::size_t s = 0; s < segments(); ++s)
+            layout_.buffer.push_back(std::max(plan_.decoder_start[s], plan_.replay_start[s]));
+        append(plan_.replay_start);
+        append(plan_.write_start);
     }
 
     void sampled_fields() {
@@ -65,6 +69,20 @@ class Writer {
                 index.push_back((plan_.first_position[s] + i) % history_rows_);
                 token.push_back(plan_.tokens[static_cast<std::size_t>(row + i)]);
             }
+        }
+        for (const Ints values : {Ints(slot), Ints(index), Ints(token)}) copy(values);
+    }
+
+    void past_fields() {
+        std::vector<std::int32_t> slot, index, token;
+        const std::size_t count = plan_.past_slot.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            // A ring keeps the last of them only.
+            const std::size_t later = i + static_cast<std::size_t>(history_rows_);
+            if (later < count && plan_.past_slot[later] == plan_.past_slot[i]) continue;
+            slot.push_back(plan_.past_slot[i]);
+            index.push_back(plan_.past_position[i] % history_rows_);
+            token.push_back(plan_.past_token[i]);
         }
         for (const Ints values : {Ints(slot), Ints(index), Ints(token)}) copy(values);
     }
@@ -107,8 +125,8 @@ class Writer {
 
 void check(const PlanArrays& plan, std::int32_t history_rows) {
     const std::size_t segments = plan.slot.size(), rows = plan.tokens.size();
-    for (const Ints field :
-         {plan.kind, plan.first_position, plan.num_rows, plan.decoder_start, plan.sample_start, plan.kept_first})
+    for (const Ints field : {plan.kind, plan.first_position, plan.num_rows, plan.decoder_start, plan.sample_start,
+                             plan.kept_first, plan.replay_start, plan.write_start})
         if (field.size() != segments) throw std::invalid_argument("a plan's segment fields have one entry a segment");
     std::size_t total = 0;
     for (const std::int32_t count : plan.num_rows) {
@@ -117,6 +135,8 @@ void check(const PlanArrays& plan, std::int32_t history_rows) {
     }
     if (plan.segment.size() != rows || plan.offset.size() != rows || total != rows)
         throw std::invalid_argument("a plan's row fields have one entry a row, num_rows of each segment");
+    if (plan.past_position.size() != plan.past_slot.size() || plan.past_token.size() != plan.past_slot.size())
+        throw std::invalid_argument("a plan's past tokens have a slot and a position each");
     if (history_rows < 1) throw std::invalid_argument("the token ring has at least one row");
 }
 

@@ -23,6 +23,8 @@ struct StepPlan {
     std::vector<std::int32_t> decoder_start;
     std::vector<std::int32_t> sample_start;
     std::vector<std::int32_t> kept_first;
+    std::vector<std::int32_t> replay_start;
+    std::vector<std::int32_t> write_start;
 
     // One entry a row
     std::vector<Token> tokens;
@@ -36,6 +38,10 @@ struct StepPlan {
     // Changes of the device's tables
     std::vector<Slot> new_slots;
     std::vector<RequestId> new_slot_requests;
+    std::vector<std::int32_t> new_slot_cached;
+    std::vector<Slot> past_slot;
+    std::vector<std::int32_t> past_position;
+    std::vector<Token> past_token;
     std::vector<Slot> table_slot;
     std::vector<std::int32_t> table_index;
     std::vector<Block> table_block;

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "hash.hpp"
 
 namespace deepinfer {
 
@@ -14,14 +17,24 @@ using Slot = std::int32_t;       // index into every per-slot table of the devic
 using Step = std::int64_t;       // steps are numbered from 0 in the order in which they are planned
 using RequestId = std::int64_t;  // chosen by the caller, never reused
 
+// What is computed again at a prefix hit, because sliding windows are not kept with the blocks ("replay"). Rows are
+// counted back from the first row that must be right.
+struct PrefixRules {
+    std::int32_t key_rows;      // for the keys that rows after the hit write to blocks
+    std::int32_t kept_rows;     // for rows where the decoder half begins
+    std::int32_t logit_rows;    // for rows in the midst of the decoder half
+    std::int32_t history_rows;  // tokens before a replay that a plan repeats
+};
+
 // Sizes fixed for the life of a scheduler.
 struct Limits {
     std::int32_t max_slots;
     std::int32_t num_blocks;
-    std::int32_t block_size;       // native tokens a block
-    std::int32_t max_step_tokens;  // rows a step
-    std::int32_t max_length;       // positions a sequence may have
-    std::int32_t max_drafts;       // drafts a decode segment may carry
+    std::int32_t block_size;                 // native tokens a block
+    std::int32_t max_step_tokens;            // rows a step
+    std::int32_t max_length;                 // positions a sequence may have
+    std::int32_t max_drafts;                 // drafts a decode segment may carry
+    std::optional<PrefixRules> prefix = {};  // none: no block outlives its request
 };
 
 struct Request {
@@ -32,6 +45,7 @@ struct Request {
     std::vector<Token> stop_tokens;
     std::int32_t decoder_start;  // first position whose row is kept
     bool prompt_logits;
+    std::optional<Hash> cache_key = {};  // requests of one key share blocks; without one, none
 };
 
 enum class Refusal { invalid, prompt_too_long, too_large };

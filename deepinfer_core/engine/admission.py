@@ -5,6 +5,7 @@ Checks that need no model are in `api/params.py`, those of token ids in paramete
 
 from __future__ import annotations
 
+import hashlib
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from deepinfer_core.api.errors import PromptTooLong, RequestError, UnsupportedRequest, nearest
+from deepinfer_core.api.errors import PromptTooLong, RequestError, UnsupportedRequest, nearest, shown
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.sampling.request import RequestSampling, bad_word_tokens, request_sampling
 from deepinfer_core.text.tokenizer import lone_surrogate
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
-MAX_LOGPROB_ENTRIES = 1 << 24  # alternatives that one request may ask for, over all its positions
+MAX_LOGPROB_ENTRIES = 1 << 24  # logprobs that one request may ask for, over all its positions
 
 
 class Named(Protocol[T_co]):
@@ -67,6 +68,7 @@ class Admitted:
     stop_tokens: tuple[int, ...]  # every id that ends an answer
     sampling: RequestSampling
     decoder_start: int  # first position that runs the decoder half
+    cache_key: bytes  # requests of one key may share cached prefixes
     constraint: ConstraintTask | None
 
     @property
@@ -123,6 +125,7 @@ class Admission:
             stop_tokens=stop_tokens,
             sampling=self._sampling(params, seed, stop_tokens),
             decoder_start=self._decoder_start(params, len(prompt)),
+            cache_key=_cache_key(request.cache_salt),
             constraint=self._constraint(params, stop_tokens),
         )
 
@@ -155,7 +158,7 @@ class Admission:
         if request.prompt_token_ids is not None:
             ids = request.prompt_token_ids
         else:
-            ids = tuple(self._tokenizer.encode(request.prompt)) if self._tokenizer and request.prompt else ()
+            ids = self._encode(request.prompt) if request.prompt else ()
         if not isinstance(ids, Sequence):
             raise RequestError(f"prompt_token_ids is a {type(ids).__name__}: give a tuple of token ids")
         if not ids:
@@ -168,11 +171,16 @@ class Admission:
         self._check_tokens(ids)
         return np.asarray(ids, dtype=np.int32)
 
+    def _encode(self, text: str) -> tuple[int, ...]:
+        assert self._tokenizer is not None
+        self._tokenizer.refuse_hopeless(text, self._max_length)
+        return tuple(self._tokenizer.encode(text))
+
     def _check_tokens(self, ids: Any) -> None:
         vocab = self._info.vocab_size
         for index, token in enumerate(ids):
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab:
-                raise RequestError(f"prompt token {index} is {token!r}: this model's tokens are 0 to {vocab - 1}")
+                raise RequestError(f"prompt token {index} is {shown(token)}: this model's tokens are 0 to {vocab - 1}")
         if self._info.image_token_id in ids:
             raise UnsupportedRequest(
                 f"prompt token {ids.index(self._info.image_token_id)} stands for an image, and images are not "
@@ -189,14 +197,12 @@ class Admission:
         return room if params.max_tokens is None else min(params.max_tokens, room)
 
     def _check_logprobs(self, params: SamplingParams, prompt_length: int, max_new_tokens: int) -> None:
-        wanted = {
-            "logprobs": (params.logprobs or 0) * params.n * max_new_tokens,
-            "prompt_logprobs": (params.prompt_logprobs or 0) * prompt_length,
-        }
-        for field, entries in wanted.items():
+        for field, positions in (("logprobs", params.n * max_new_tokens), ("prompt_logprobs", prompt_length)):
+            alternatives = getattr(params, field)
+            entries = 0 if alternatives is None else positions * (1 + alternatives)  # the token itself is one
             if entries > MAX_LOGPROB_ENTRIES:
                 raise RequestError(
-                    f"{field} = {getattr(params, field)} asks for {entries} alternatives over all positions: at most "
+                    f"{field} = {alternatives} asks for {entries} entries over all positions: at most "
                     f"{MAX_LOGPROB_ENTRIES} are given; ask for fewer"
                 )
 
@@ -245,9 +251,21 @@ class Admission:
         kind, spec = next(iter(params.constraint.items()))
         if kind not in self._constraints:
             raise UnsupportedRequest(
-                f"constraint kind {kind!r} is not enforced by any installed plugin: install one that registers it "
-                "(`deepinfer plugins` lists what is installed), or leave the constraint out"
+                f"constraint kind {shown(kind)} is not enforced by any installed plugin"
+                f"{nearest(str(kind), self._constraints)}; enforced: {', '.join(self._constraints) or 'none'}; install "
+                "a plugin that registers it (`deepinfer plugins` lists what is installed), or leave the constraint out"
             )
         if self._tokenizer is None:
             raise UnsupportedRequest("a constraint needs the text of tokens and this model has no tokenizer.json")
         return ConstraintTask(self._constraints[kind], kind, spec, self._tokenizer, stop_tokens)
+
+
+def _cache_key(salt: str | None) -> bytes:
+    """16 bytes; equal for equal salts only. The cache is an engine's own, so model and backend need no part in it."""
+    if salt is None:
+        return bytes(16)
+    if not isinstance(salt, str) or not salt:
+        raise RequestError(f"cache_salt = {salt!r} is not allowed: give a text that is not empty, or leave it out")
+    if (offset := lone_surrogate(salt)) is not None:
+        raise RequestError(f"cache_salt holds half of a character at character {offset}: give the whole one")
+    return hashlib.blake2b(salt.encode(), digest_size=16).digest()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deepinfer_core.text.tokenizer import Tokenizer
 
 _NOTHING_DRAWN = (
-    "no token could be drawn after {place} tokens of the answer: nothing that allowed_token_ids, bad_words and the "
+    "no token could be drawn {place}: nothing that allowed_token_ids, bad_words and the "
     "constraint left was possible, the model's logits were not numbers, or a logits processor failed (the log says how)"
 )
 
@@ -110,6 +110,16 @@ class Book:
             for sequence in list(live.running.values()):
                 self._end(sequence, Ending("abort"))
 
+    def began(self, handles: Items[int], cached: Items[int]) -> None:
+        """Answers that were given a slot, and how many of their tokens a prefix hit spared."""
+        for handle, tokens in zip(handles, cached, strict=True):
+            sequence = self._sequences[handle]
+            live = sequence.owner
+            if live.queued is None:
+                live.queued = time.perf_counter() - live.arrived
+            if sequence.index == 0 and live.cached_tokens is None:
+                live.cached_tokens = tokens
+
     def preempted(self, handles: Items[int]) -> None:
         for handle in handles:
             if handle in self._sequences:
@@ -130,7 +140,7 @@ class Book:
                 sequence.ids.extend(tokens[row][:accepted])
                 continue
             if failed[row] and accepted > 0:
-                self.fail(live, GenerationError(_NOTHING_DRAWN.format(place=len(sequence.ids))))
+                self.fail(live, _nothing_drawn(sequence))
                 continue
             k = live.admitted.params.logprobs
             scores = None if k is None else _scores(sampled, row, accepted, k)
@@ -211,6 +221,7 @@ def _scheduler_request(sequence: Sequence) -> SchedulerRequest:
         stop_tokens=admitted.stop_tokens,
         decoder_start=admitted.decoder_start,
         prompt_logits=sequence.scores_prompt,
+        cache_key=admitted.cache_key,
     )
 
 
@@ -222,6 +233,14 @@ def _scores(sampled: Sampled, row: int, count: int, k: int) -> list[TokenScore]:
     assert sampled.top_logprobs is not None
     ids, values = sampled.top_ids[row, :count, :k].numpy().copy(), sampled.top_logprobs[row, :count, :k].numpy().copy()
     return list(map(TokenScore, sampled.logprob[row].tolist(), sampled.rank[row].tolist(), ids, values))
+
+
+def _nothing_drawn(sequence: Sequence) -> GenerationError:
+    """Of several answers the first to fail ends the request, and which that is depends on how they were scheduled: so
+    the text is that of any of them."""
+    n = sequence.owner.admitted.params.n
+    place = f"after {len(sequence.ids)} tokens of the answer" if n == 1 else f"for one of the {n} answers"
+    return GenerationError(_NOTHING_DRAWN.format(place=place))
 
 
 def request_error(error: Exception) -> DeepInferError:

@@ -15,9 +15,9 @@ from deepinfer_core.engine.admission import Admission
 from deepinfer_core.engine.checks import BuildPlan, check_build
 from deepinfer_core.engine.engine import Engine, EngineParts
 from deepinfer_core.engine.runner import Runner
-from deepinfer_core.engine.tables import DeviceTables, history_rows
+from deepinfer_core.engine.tables import DeviceTables, history_rows, past_tokens
 from deepinfer_core.interfaces.model import ModelContext
-from deepinfer_core.interfaces.scheduler import SchedulerLimits
+from deepinfer_core.interfaces.scheduler import PrefixRules, SchedulerLimits
 from deepinfer_core.ops.table import OpTable, resolve
 from deepinfer_core.parallel.placement import IdentityPlacement
 from deepinfer_core.parallel.topology import Topology
@@ -77,15 +77,15 @@ def build_engine(
     try:
         ops = resolve(device.kernels())
         fallbacks = _fallbacks(ops, choice.backend.name)
-        if config.strict and fallbacks:
-            raise ConfigError(f"strict is on and not everything runs as it should: {'; '.join(fallbacks)}")
+        if config.strict and (problems := (*environment.unknown, *fallbacks)):
+            raise ConfigError(f"strict is on and not everything runs as it should: {'; '.join(problems)}")
         watching = [*observers, *(registry.observers[name] for name in registry.observers)]
         builder = _Builder(config, plan, device, ops, tokenizer, registry, watching)
         engine, layout = builder.build()
     except BaseException:
         device.close()
         raise
-    report = (*environment.unknown, *choice.lines, *fallbacks)
+    report = (*environment.unknown, *choice.lines, *fallbacks, *_prefix_lines(config, plan))
     return Built(engine, device, plan.info, tokenizer, layout, plan.max_length, report)
 
 
@@ -143,6 +143,7 @@ class _Builder:
             tokenizer=self._tokenizer,
             history_rows=ring,
             overlap=self._config.overlap,
+            replay=self._config.replay,
             observers=self._observers,
         )
         return Engine(parts), layout
@@ -180,6 +181,7 @@ class _Builder:
             block_size=layout.block_size,
             max_step_tokens=self._config.max_step_tokens,
             max_length=self._plan.max_length,
+            prefix=prefix_rules(self._config, self._plan),
         )
         name = self._config.scheduler
         if name == NATIVE_SCHEDULER:
@@ -189,6 +191,32 @@ class _Builder:
             return make(limits)
         except Exception as error:
             raise PluginError(f"scheduler {name!r} could not be made: {type(error).__name__}: {error}") from error
+
+
+def prefix_rules(config: EngineConfig, plan: BuildPlan) -> PrefixRules | None:
+    """What a prefix hit computes again; None where prefixes are not cached."""
+    reach = plan.info.reach
+    if not config.prefix_cache or reach is None:
+        return None
+    if config.replay == "bounded" and plan.info.decoder_rows:
+        rows = plan.info.decoder_rows
+        return PrefixRules(key_rows=rows, kept_rows=0, logit_rows=rows, history_rows=past_tokens(plan.info))
+    return PrefixRules(reach.keys, reach.kept, reach.logits, past_tokens(plan.info))
+
+
+def _prefix_lines(config: EngineConfig, plan: BuildPlan) -> tuple[str, ...]:
+    """Why prompts with equal beginnings may still find nothing in the prefix cache."""
+    rules = prefix_rules(config, plan)
+    if rules is None:
+        missing = config.prefix_cache and plan.info.reach is None
+        return ("the prefix cache is off: the model does not say how far its windows reach",) if missing else ()
+    rows = rules.key_rows if plan.decoder_rows else rules.logit_rows
+    if rows + config.block_size <= plan.max_length:
+        return ()
+    return (
+        f"the prefix cache has no use: {config.replay} replay computes {rows} tokens of every hit again and the "
+        f"context is {plan.max_length}",
+    )
 
 
 def _fallbacks(ops: OpTable, name: str) -> tuple[str, ...]:

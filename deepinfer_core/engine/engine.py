@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from deepinfer_core.api.errors import DeepInferError, DeviceError
 from deepinfer_core.engine.book import Book, Finished, request_error
@@ -47,6 +47,7 @@ class EngineParts:
     tokenizer: Tokenizer | None
     history_rows: int  # rows of the device's token ring
     overlap: bool
+    replay: Literal["exact", "bounded"] = "exact"  # how prefix hits rebuild sliding windows; outputs name it
     observers: Sequence[Observer] = ()
 
 
@@ -67,7 +68,7 @@ class Engine:
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
         self._scheduler = parts.scheduler
-        self._book = Book(parts.scheduler, OutputWriter(parts.tokenizer), parts.tokenizer)
+        self._book = Book(parts.scheduler, OutputWriter(parts.tokenizer, parts.replay), parts.tokenizer)
         self._compiler = ConstraintCompiler()
         self._watch = Watch(parts.observers)
         self._keys = itertools.count()
@@ -133,6 +134,10 @@ class Engine:
                 self._dead = _broken_off(error)
         return self._outcomes()
 
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache. Requests that share blocks go on."""
+        self._scheduler.forget()
+
     def stats(self) -> SchedulerStats:
         return self._scheduler.stats()
 
@@ -180,14 +185,15 @@ class Engine:
         self._watch.phase("plan", plan.step, start)
         start = time.perf_counter_ns()
         self._book.preempted(plan.preempted.tolist())
+        self._book.began(plan.new_slot_requests.tolist(), plan.new_slot_cached.tolist())
         sampled = sampled_segments(plan)
         host, handles = self._build(plan, sampled), plan.request[sampled]
         self._watch.phase("build", plan.step, start)
         runner = self._parts.runner
         if constrained(handles, self._book):
-            forwarded = self._submit(lambda: runner.forward(host))
+            forwarded = self._submit(plan.step, lambda: runner.forward(host))
             return _Launched(plan, host, handles, forwarded, None)
-        result = self._submit(lambda: runner.run(host))
+        result = self._submit(plan.step, lambda: runner.run(host))
         return _Launched(plan, host, handles, None, result)
 
     def _build(self, plan: StepPlan, sampled: NDArray[np.int64]) -> HostStep:
@@ -196,10 +202,10 @@ class Engine:
 
     def _submit_sample(self, launched: _Launched) -> _Launched:
         """Everything before this step is committed by now: constraints know their tokens."""
-        start = time.perf_counter_ns()
+        step, start = launched.plan.step, time.perf_counter_ns()
         mask = token_mask(launched.handles, self._book, self._parts.admission.vocab_size)
-        self._watch.phase("mask", launched.plan.step, start)
-        return replace(launched, result=self._submit(lambda: self._parts.runner.sample(mask)))
+        self._watch.phase("mask", step, start)
+        return replace(launched, result=self._submit(step, lambda: self._parts.runner.sample(mask)))
 
     def _complete(self, launched: _Launched) -> None:
         """Wait for a step, commit it, and hand its tokens to their answers."""
@@ -222,11 +228,14 @@ class Engine:
         self._watch.phase("output", step, start)
         self._watch.step(step, len(launched.plan.tokens), self._scheduler)
 
-    def _submit(self, work: Callable[[], T]) -> Event[T]:
+    def _submit(self, step: int, work: Callable[[], T]) -> Event[T]:
+        start = time.perf_counter_ns()
         try:
-            return self._parts.queue.submit(work)
+            event = self._parts.queue.submit(work)
         except Exception as error:
             raise _device_error(error) from error
+        self._watch.phase("submit", step, start)
+        return event
 
     def _wait(self, event: Event[T]) -> T:
         try:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -74,8 +74,10 @@ class OutputWriter:
     Whatever a tokenizer raises on an answer passes through: the engine makes it that request's error.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, replay: Literal["exact", "bounded"] = "exact") -> None:
+        """`replay`: how prefix hits rebuild sliding windows."""
         self._tokenizer = tokenizer
+        self._replay = replay
 
     def completion(self, sequence: Sequence, ending: Ending) -> CompletionOutput:
         """One finished answer. Raises `GenerationError` when its tokens cannot be turned into text."""
@@ -105,9 +107,14 @@ class OutputWriter:
             outputs=tuple(live.outputs[index] for index in sorted(live.outputs)),
             seed=admitted.sampling.seed,
             prompt_logprobs=None if scores is None or aborted else self._prompt_logprobs(prompt, scores),
+            num_cached_tokens=live.cached_tokens or 0,
             prefill="exact" if admitted.decoder_start == 0 else "bounded",
+            replay=self._replay if live.cached_tokens else None,
             metrics=RequestMetrics(
-                finished if live.first_token is None else live.first_token, finished, live.preemptions
+                first_token=finished if live.first_token is None else live.first_token,
+                finished=finished,
+                preemptions=live.preemptions,
+                queued=finished if live.queued is None else live.queued,
             ),
         )
 

@@ -93,6 +93,7 @@ class Runner:
             rows=rows,
             kept=fields.kept,
             kept_rows=_kept_rows(rows, of_row, fields.kept),
+            write_start=of_row.write_start,
             logit_rows=fields.logit_rows,
             block_table=self._tables.block_table,
             history=self._tables.history,
@@ -140,7 +141,7 @@ class Runner:
             first_position=start,
             first_row=of_row.first_row,
             last_position=start + of_row.last_offset,
-            floor=torch.zeros_like(start),
+            floor=of_row.floor,
         )
         return rows, torch.where(decode, self._tables.last_tokens(slot), fields.token)
 
@@ -148,7 +149,7 @@ class Runner:
 def _kept_rows(rows: Rows, of_row: SegmentFields[Tensor], kept: Tensor) -> Rows:
     """The rows that run the decoder half. Their windows look no lower than the request's decoder start."""
     first_position = rows.first_position + of_row.kept_first_offset
-    whole = (rows.slot, rows.position, first_position, of_row.kept_first_row, rows.last_position, of_row.floor)
+    whole = (rows.slot, rows.position, first_position, of_row.kept_first_row, rows.last_position, of_row.decoder_floor)
     return Rows(*torch.stack(whole).index_select(1, kept))
 
 

@@ -108,7 +108,18 @@ class Sequence:
 class LiveRequest:
     """What the n answers of a request share. `key` is its name within the engine, unique for ever."""
 
-    __slots__ = ("admitted", "arrived", "first_token", "key", "outputs", "preemptions", "prompt_scores", "running")
+    __slots__ = (
+        "admitted",
+        "arrived",
+        "cached_tokens",
+        "first_token",
+        "key",
+        "outputs",
+        "preemptions",
+        "prompt_scores",
+        "queued",
+        "running",
+    )
 
     def __init__(self, key: int, admitted: Admitted, arrived: float) -> None:
         """`arrived`: time.perf_counter() when the request came."""
@@ -116,8 +127,10 @@ class LiveRequest:
         self.key = key
         self.admitted = admitted
         self.arrived = arrived
+        self.queued: float | None = None  # seconds from arrival to the first slot
         self.first_token: float | None = None  # seconds since arrival
         self.preemptions = 0
+        self.cached_tokens: int | None = None  # that the first answer's first stay was spared; None: not yet begun
         self.running: dict[int, Sequence] = {}  # by scheduler handle
         self.outputs: dict[int, CompletionOutput] = {}  # finished answers by index
         self.prompt_scores: PromptScores | None = None

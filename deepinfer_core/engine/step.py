@@ -33,7 +33,9 @@ class SegmentFields(NamedTuple, Generic[Array]):
     last_offset: Array  # offset of the last row within the segment
     kept_first_row: Array  # index of the first kept row within the kept rows
     kept_first_offset: Array  # its offset within the segment
-    floor: Array  # the request's decoder start
+    decoder_floor: Array  # lowest position that a kept row's window may look at in the decoder half
+    floor: Array  # and any row's in the others: where the request's rows begin
+    write_start: Array  # positions below it lie in shared blocks
 
 
 class StepFields(NamedTuple, Generic[Array]):
@@ -57,6 +59,9 @@ class StepFields(NamedTuple, Generic[Array]):
     history_index: Array
     history_token: Array
     # tables
+    past_slot: Array  # tokens before a prefix hit's first row
+    past_index: Array
+    past_token: Array
     new_slot: Array
     table_slot: Array
     table_index: Array

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.model import ModelInfo
 
 
+def past_tokens(info: ModelInfo) -> int:
+    """Tokens before a row's own that the model or bad words look at."""
+    return max(info.history_rows, BAD_WORD_HISTORY)
+
+
 def history_rows(info: ModelInfo, max_drafts: int) -> int:
-    """Rows of a slot's token ring: the past that the model or bad words look at, then one step's new tokens."""
-    return max(info.history_rows, BAD_WORD_HISTORY) + 1 + max_drafts + 1
+    """Rows of a slot's token ring: the past that is looked at, then one step's new tokens."""
+    return past_tokens(info) + 1 + max_drafts + 1
 
 
 class DeviceTables:
@@ -37,8 +42,11 @@ class DeviceTables:
         self.history = torch.zeros((slots, rows), dtype=torch.int64, device=device)
 
     def apply(self, fields: StepFields[Tensor]) -> None:
-        """Before a step: empty the slots that begin anew and set the blocks that the plan gave."""
+        """Before a step: empty the slots that begin anew, give them the past that they do not run, and set the blocks
+        that the plan gave."""
         self.length[fields.new_slot] = 0
+        if len(fields.past_slot):
+            self.history[fields.past_slot, fields.past_index] = fields.past_token
         self.block_table[fields.table_slot, fields.table_index] = fields.table_block.int()
 
     def last_tokens(self, slot: Tensor) -> Tensor:

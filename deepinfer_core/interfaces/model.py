@@ -29,6 +29,7 @@ class StepInput:
     logit_rows: Tensor  # int64 [N] indices into the K kept rows
     block_table: Tensor  # int32 [slots, max blocks]
     history: Tensor  # int64 [slots, history rows]: the token of position p at p % history rows, before this step
+    write_start: Tensor  # int32 [T] rows at positions below it write no paged pool: others share those blocks
     max_end: int  # upper bound on position + 1 over all rows
 
 
@@ -62,6 +63,15 @@ class ModelContext:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowReach:
+    """Rows before a row that what it computes depends on through sliding windows, layer upon layer."""
+
+    keys: int  # for what it writes to paged pools
+    kept: int  # for its state where the decoder half begins, and the window keys that are looked at there
+    logits: int  # for its logits
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What the engine must know of a checkpoint before and after loading it."""
 
@@ -75,6 +85,7 @@ class ModelInfo:
     decoder_rows: int  # prompt rows that bounded prefill keeps; 0 when the model has no decoder half to bound
     max_drafts: int  # drafts a step the checkpoint's draft stages can make; 0 when there are none
     stored_bytes: int
+    reach: WindowReach | None = None  # None: prefixes of this model cannot be cached
     num_experts: int = 0  # routed experts of a layer; 0 when there are none to place
     weight_formats: tuple[WeightFormat, ...] = ()  # formats that the device must have matrices in
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Phase:
     """One span of work. Times are `time.perf_counter_ns()`."""
 
-    name: str  # "plan", "build", "wait", "commit", "output", "mask"; on the queue "forward", "sample"
+    name: str  # "plan", "build", "submit", "wait", "commit", "output", "mask"; on the queue "forward", "sample"
     step: int
     start_ns: int
     end_ns: int

@@ -6,6 +6,7 @@ while steps are in flight; a plan's decode positions are upper bounds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
@@ -35,6 +36,20 @@ class FinishCode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixRules:
+    """What is computed again at a prefix hit, because sliding windows are not kept with the blocks ("replay").
+
+    A replay begins so many rows before the first row that must be right: `key_rows` for the keys that rows after the
+    hit write to blocks, `kept_rows` for the row where the request's decoder half begins, `logit_rows` for any later one.
+    """
+
+    key_rows: int
+    kept_rows: int
+    logit_rows: int
+    history_rows: int = 0  # tokens before a replay that a plan repeats
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerLimits:
     """Sizes fixed for the life of a scheduler."""
 
@@ -44,6 +59,7 @@ class SchedulerLimits:
     max_step_tokens: int  # rows a step
     max_length: int  # positions a sequence may have
     max_drafts: int = 0  # drafts a decode segment may carry
+    prefix: PrefixRules | None = None  # None: no block outlives its request
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +73,7 @@ class SchedulerRequest:
     stop_tokens: tuple[int, ...] = ()
     decoder_start: int = 0  # first position that runs the decoder half of the model
     prompt_logits: bool = False  # logits of every row are wanted, not only of the last
+    cache_key: bytes = b""  # 16 bytes: requests of one key share blocks; empty: it shares none
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +99,16 @@ class StepPlan:
     offset: Int32  # [T] index of the row within its segment
     kept: Int32  # [K] rows that run the decoder half, ascending
     kept_first: Int32  # [B] offset within the segment of its first kept row (num_rows where none is kept)
+    replay_start: Int32  # [B] positions below it were never run for this request: no window looks there
+    write_start: Int32  # [B] positions below it lie in shared blocks: nothing is written there
     logit_rows: Int32  # [N] indices into `kept` of the rows whose logits are wanted, ascending
     # tables
     new_slots: Int32  # slots given to a request in this step; their tables start anew
     new_slot_requests: Int64  # the request of each
+    new_slot_cached: Int32  # how many of its tokens need no row, thanks to a prefix hit
+    past_slot: Int32  # the last of those tokens, for the history of each new slot
+    past_position: Int32
+    past_token: Int32
     table_slot: Int32  # block-table entries set in this step: block_table[slot, index] = block
     table_index: Int32
     table_block: Int32
@@ -113,6 +136,11 @@ class SchedulerStats:
     cached_blocks: int
     free_slots: int
     preemptions: int
+    # since the start, over all admissions of requests with a cache key:
+    queried_tokens: int = 0  # that a prefix hit could have covered
+    hit_tokens: int = 0  # in blocks that were shared
+    replayed_tokens: int = 0  # of these, computed again
+    evictions: int = 0  # cached blocks that made room
 
 
 class Scheduler(Protocol):
@@ -135,6 +163,9 @@ class Scheduler(Protocol):
 
         Nothing happens when it has already ended.
         """
+
+    def forget(self, blocks: Sequence[int] | None = None) -> None:
+        """Forget what cached blocks hold, all or these. Requests that use them go on."""
 
     def stats(self) -> SchedulerStats: ...
 

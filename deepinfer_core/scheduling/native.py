@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
 from deepinfer_core import _native
@@ -23,13 +24,16 @@ class NativeScheduler:
 
     A step takes decode segments first, then prefills under way, then newcomers, each in order of arrival, up to
     `max_step_tokens` rows. When a decode finds no free block, the latest arrival is preempted: it waits again, in its
-    place, and later prefills its prompt and all that it had committed. Planning and committing release the GIL.
+    place, and later prefills its prompt and all that it had committed. With prefix rules, a newcomer takes the blocks
+    that others filled with the same beginning. Planning and committing release the GIL.
     """
 
     def __init__(self, limits: SchedulerLimits) -> None:
         """Raises ValueError for a limit that cannot be."""
         self.limits = limits
-        self._core = _native.Scheduler(**{f.name: getattr(limits, f.name) for f in fields(limits)})
+        sizes = {f.name: getattr(limits, f.name) for f in fields(limits)}
+        rules = None if limits.prefix is None else astuple(limits.prefix)
+        self._core = _native.Scheduler(**{**sizes, "prefix": rules})
 
     def add(self, request: SchedulerRequest) -> None:
         """Queue a request. Raises `RequestTooLarge`, `PromptTooLong` or `RequestError` for what can never be served."""
@@ -41,6 +45,7 @@ class NativeScheduler:
             stop_tokens=request.stop_tokens,
             decoder_start=request.decoder_start,
             prompt_logits=request.prompt_logits,
+            cache_key=request.cache_key,
         )
 
     def set_drafts(self, request: int, drafts: int) -> None:
@@ -59,6 +64,10 @@ class NativeScheduler:
     def finish(self, request: int) -> None:
         """End a request early. Nothing happens when it has already ended."""
         self._core.finish(request)
+
+    def forget(self, blocks: Sequence[int] | None = None) -> None:
+        """Forget what cached blocks hold, all or these. Raises ValueError for a block that does not exist."""
+        self._core.forget(blocks)
 
     def stats(self) -> SchedulerStats:
         return SchedulerStats(**self._core.stats())
@@ -82,12 +91,17 @@ def lay_out(plan: StepPlan, prompt_logit: Int32, prompt_target: Int32, history_r
         plan.decoder_start,
         plan.sample_start,
         plan.kept_first,
+        plan.replay_start,
+        plan.write_start,
         plan.tokens,
         plan.segment,
         plan.offset,
         plan.kept,
         plan.logit_rows,
         plan.new_slots,
+        plan.past_slot,
+        plan.past_position,
+        plan.past_token,
         plan.table_slot,
         plan.table_index,
         plan.table_block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fake_model import DECODER_ROWS, EOS, INFO, SPEC, FakeModel, expected_logits
@@ -17,15 +17,16 @@ from deepinfer_core.engine.admission import Admission
 from deepinfer_core.engine.engine import Engine, EngineParts
 from deepinfer_core.engine.request import Request
 from deepinfer_core.engine.runner import Runner
-from deepinfer_core.engine.tables import DeviceTables, history_rows
+from deepinfer_core.engine.tables import DeviceTables, history_rows, past_tokens
 from deepinfer_core.interfaces.model import CachePools
-from deepinfer_core.interfaces.scheduler import SchedulerLimits
+from deepinfer_core.interfaces.scheduler import PrefixRules, SchedulerLimits
 from deepinfer_core.ops.table import resolve
 from deepinfer_core.sampling.sampler import Sampler
 from deepinfer_core.sampling.table import SamplingTable
 from deepinfer_core.scheduling.native import NativeScheduler
 
 CPU = torch.device("cpu")
+EXACT_REPLAY = PrefixRules(INFO.reach.keys, INFO.reach.kept, INFO.reach.logits, past_tokens(INFO))
 
 
 class ThreadEvent:
@@ -65,6 +66,7 @@ class Sizes:
     max_length: int = 64
     overlap: bool = True
     decoder_rows: int = DECODER_ROWS
+    prefix: PrefixRules | None = None  # as EXACT_REPLAY; None: nothing is cached
 
 
 ROOMY = Sizes()
@@ -83,7 +85,8 @@ class Kit:
         """Everything has been given back."""
         stats = self.engine.stats()
         assert (stats.waiting, stats.running, stats.used_blocks) == (0, 0, 0)
-        assert (stats.free_slots, stats.free_blocks) == (self.sizes.slots, self.sizes.blocks)
+        assert (stats.free_slots, stats.free_blocks + stats.cached_blocks) == (self.sizes.slots, self.sizes.blocks)
+        assert self.sizes.prefix or stats.cached_blocks == 0
         assert not self.engine.has_unfinished()
 
 
@@ -95,6 +98,7 @@ def make_kit(
     constraints: Mapping[str, Any] | None = None,
     processors: Mapping[str, Any] | None = None,
     observers: Sequence[Any] = (),
+    replay: Literal["exact", "bounded"] = "exact",
     seed: int = 0,
 ) -> Kit:
     """An engine over the fake model. Its caches begin as noise, so that nothing may be read before it is written."""
@@ -137,7 +141,9 @@ def make_kit(
     sampling = SamplingTable(sizes.slots, admission.vocab_size, CPU)
     sampler = Sampler(resolve({}), admission.vocab_size, processors=processors)
     scheduler = NativeScheduler(
-        SchedulerLimits(sizes.slots, sizes.blocks, sizes.block_size, sizes.step_tokens, sizes.max_length)
+        SchedulerLimits(
+            sizes.slots, sizes.blocks, sizes.block_size, sizes.step_tokens, sizes.max_length, prefix=sizes.prefix
+        )
     )
     queue = ThreadQueue()
     engine = Engine(
@@ -150,6 +156,7 @@ def make_kit(
             tokenizer=tokenizer,
             history_rows=ring,
             overlap=sizes.overlap,
+            replay=replay,
             observers=observers,
         )
     )

@@ -1,6 +1,9 @@
 """A model whose next token is a hash of its whole prefix, read back from the caches alone: any token, position, block,
 slot or ring row that is wrong, stale or somebody else's changes every token after it. Arithmetic is on integers, so
-results do not depend on the batch. `expected_logits` computes the same from a list of tokens, without any cache."""
+results do not depend on the batch. `expected_logits` computes the same from a list of tokens, without any cache.
+
+Two layers of windows: the second looks at what the first computed, as do the pairs, so that a prefix hit must replay
+exactly as many rows as `INFO.reach` says."""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deepinfer_core.interfaces.cache import CacheSpec, PagedSpec, RingSpec
-from deepinfer_core.interfaces.model import CachePools, ModelInfo, StepInput
+from deepinfer_core.interfaces.model import CachePools, ModelInfo, StepInput, WindowReach
 from deepinfer_core.interfaces.ops import RowFormat, Rows
 
 VOCAB = 61
@@ -18,7 +21,7 @@ EOS = (1, 7)
 IMAGE = 60
 WINDOW = 4
 DECODER_ROWS = 3  # fewer than the window, so that the last row feels where the decoder half begins
-NGRAM = 3
+NGRAM = 5  # more than a window, so that a replay needs the tokens before it
 PENDING_ROWS = 2
 RING_ROWS = WINDOW + 2
 
@@ -33,6 +36,7 @@ INFO = ModelInfo(
     decoder_rows=DECODER_ROWS,
     max_drafts=0,
     stored_bytes=0,
+    reach=WindowReach(keys=WINDOW - 1, kept=WINDOW - 1, logits=2 * (WINDOW - 1)),
 )
 NUMBER = {"format": RowFormat.F32, "dim": 2}  # a row is 8 bytes: one int64
 SPEC = CacheSpec(
@@ -66,15 +70,26 @@ def expected_logits(tokens: list[int], decoder_start: int) -> Tensor:
     last = len(tokens) - 1
     position = torch.arange(len(tokens))
     entries = entry(ids, position)
-    digest = mix(entries, position).sum()
-    pairs = mix(entries[0 : len(tokens) // 2 * 2 : 2], entries[1::2])
-    digest += mix(pairs, 3 * torch.arange(len(pairs))).sum()
-    for layer, floor in ((0, 0), (1, decoder_start)):
-        seen = position[max(floor, last - WINDOW + 1) :]
-        digest += mix(mix(entries[seen], layer), last - seen).sum()
-    ngram = [tokens[last - k] if last >= k else -1 for k in range(NGRAM + 1)]
-    digest += mix(torch.tensor(ngram), 100 + torch.arange(NGRAM + 1)).sum()
+    early, grams = windows(mix(entries, 0), 0), ngrams(ids)
+    mixed = mix(mix(entries, early), grams)
+    pairs = mix(mixed[0 : len(tokens) // 2 * 2 : 2], mixed[1::2])
+    digest = mix(entries, position).sum() + mix(pairs, 3 * torch.arange(len(pairs))).sum()
+    digest += early[last] + windows(mix(mixed, 1), decoder_start)[last] + grams[last]
     return logits_of(digest[None])
+
+
+def windows(keys: Tensor, floor: int) -> Tensor:
+    """What each position sees of the last WINDOW keys, none below `floor`."""
+    position = torch.arange(len(keys))
+    seen = position[:, None] - torch.arange(WINDOW)
+    return torch.where(seen >= floor, mix(keys[seen.clamp(min=0)], torch.arange(WINDOW)), 0).sum(-1)
+
+
+def ngrams(ids: Tensor) -> Tensor:
+    """What each position sees of its own token and the NGRAM before it."""
+    back = torch.arange(NGRAM + 1)
+    seen = torch.arange(len(ids))[:, None] - back
+    return mix(torch.where(seen >= 0, ids[seen.clamp(min=0)], -1), 100 + back).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -96,30 +111,33 @@ class FakeModel:
             raise RuntimeError("the device lost its way")
         rows, kept = step.rows, step.kept
         entries = entry(step.tokens, rows.position)
-        self._write_pairs(step, pools, entries)
         self._write(step, pools, "entries", 1, rows.position.long(), entries)
-        early = self._window(0, rows, entries, pools)
-        late = self._window(1, step.kept_rows, entries[kept], pools)
+        early = self._window(0, rows, mix(entries, 0), pools)
+        grams = self._ngrams(step)
+        mixed = mix(mix(entries, early), grams)
+        self._write_pairs(step, pools, mixed)
+        late = self._window(1, step.kept_rows, mix(mixed[kept], 1), pools)
         total = self._paged(step, pools, "entries", 1) + self._paged(step, pools, "pairs", 2)
-        digest = (total + early + self._ngrams(step))[kept] + late
+        digest = (total + early + grams)[kept] + late
         logits = logits_of(digest[step.logit_rows])
         if self.poison_token is not None:
             logits[step.tokens[kept][step.logit_rows] == self.poison_token] = torch.nan
         return logits
 
-    def _write_pairs(self, step: StepInput, pools: CachePools, entries: Tensor) -> None:
+    def _write_pairs(self, step: StepInput, pools: CachePools, mixed: Tensor) -> None:
         rows, pending = step.rows, numbers(pools.rings["pending"])
         position, slot = rows.position.long(), rows.slot.long()
         inside = position - 1 >= rows.first_position
-        previous = torch.where(inside, entries.roll(1), pending[slot * PENDING_ROWS + (position - 1) % PENDING_ROWS])
+        previous = torch.where(inside, mixed.roll(1), pending[slot * PENDING_ROWS + (position - 1) % PENDING_ROWS])
         odd = position % 2 == 1
-        self._write(step, pools, "pairs", 2, torch.where(odd, position // 2, -1), mix(previous, entries))
+        self._write(step, pools, "pairs", 2, torch.where(odd, position // 2, -1), mix(previous, mixed))
         last = position > rows.last_position - PENDING_ROWS
-        store(pending, (slot * PENDING_ROWS + position % PENDING_ROWS)[last], entries[last])
+        store(pending, (slot * PENDING_ROWS + position % PENDING_ROWS)[last], mixed[last])
 
     def _write(self, step: StepInput, pools: CachePools, name: str, ratio: int, index: Tensor, values: Tensor) -> None:
-        """Store one value a row in a paged pool, at entry `index` of the row's request; -1 stores nothing."""
-        good = index >= 0
+        """Store one value a row in a paged pool, at entry `index` of the row's request; -1 stores nothing, nor does a
+        row whose block is shared."""
+        good = (index >= 0) & (step.rows.position >= step.write_start)
         place = pool_rows(step, pools.block_size // ratio, step.rows.slot.long()[good], index[good])
         store(numbers(pools.paged[name]), place, values[good])
 
@@ -133,12 +151,12 @@ class FakeModel:
         values[seen] = mix(numbers(pools.paged[name])[place], wide[seen] * (1 if ratio == 1 else 3))
         return values.sum(-1)
 
-    def _window(self, layer: int, rows: Rows, entries: Tensor, pools: CachePools) -> Tensor:
+    def _window(self, layer: int, rows: Rows, keys: Tensor, pools: CachePools) -> Tensor:
         """Write a layer's ring and sum over the window of each row."""
         pool, slots = numbers(pools.rings["window"]), pools.slots
         base, fresh = layer * slots * RING_ROWS, 2 * slots * RING_ROWS
         position = rows.position.long()
-        pool[fresh : fresh + len(entries)] = mix(entries, layer)
+        pool[fresh : fresh + len(keys)] = keys
         back = torch.arange(WINDOW)
         seen = position[:, None] - back
         inside = seen >= rows.first_position[:, None]
@@ -151,7 +169,7 @@ class FakeModel:
         total = torch.where(visible, mix(pool[place.long()], back), 0).sum(-1)
         last = position > rows.last_position - RING_ROWS
         place = base + rows.slot.long() * RING_ROWS + position % RING_ROWS
-        store(pool, place[last], mix(entries, layer)[last])
+        store(pool, place[last], keys[last])
         return total
 
     def _ngrams(self, step: StepInput) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine_kit import Kit, Sizes, make_kit, request, solo
+from engine_kit import EXACT_REPLAY, Kit, Sizes, make_kit, request, solo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +12,13 @@ from deepinfer_core.api.outputs import RequestOutput
 from deepinfer_core.engine.request import Request
 
 TOKENS = st.integers(8, 59)
+BEGINNINGS = [list(range(10, 34)), [*range(10, 21), *range(40, 53)]]  # the second leaves the first within a block
+PROMPTS = st.lists(TOKENS, min_size=1, max_size=24) | st.builds(
+    lambda beginning, cut, rest: (beginning[:cut] + rest)[:24],
+    st.sampled_from(BEGINNINGS),
+    st.integers(1, 24),
+    st.lists(TOKENS, min_size=1, max_size=6),
+)
 PARAMS = st.sampled_from(
     [
         {"temperature": 0.0},
@@ -38,12 +45,13 @@ class Arrival:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> Arrival:
-    prompt = draw(st.lists(TOKENS, min_size=1, max_size=24))
+    prompt = draw(PROMPTS)
     params = dict(draw(PARAMS))
     low = params.get("min_tokens", 0)
     one = request(prompt, max_tokens=draw(st.integers(low, 16)), **params)
+    one = replace(one, cache_salt=draw(st.sampled_from([None, None, "a"])))
     aborted = draw(st.none() | st.none() | st.none() | st.integers(0, 12))
-    return Arrival(one, draw(st.integers(0, 20)), aborted)
+    return Arrival(one, draw(st.integers(0, 40)), aborted)
 
 
 @st.composite
@@ -57,6 +65,7 @@ def tight_sizes(draw: st.DrawFn) -> Sizes:
         step_tokens=draw(st.sampled_from([1, 2, 3, 7, 16, 64])),
         max_length=64,
         overlap=draw(st.booleans()),
+        prefix=draw(st.sampled_from([None, EXACT_REPLAY])),
     )
 
 

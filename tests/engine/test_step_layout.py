@@ -57,8 +57,14 @@ def plan_of(made) -> StepPlan:
         kept=ints(kept),
         kept_first=ints(m[4] for m in made),
         logit_rows=ints(logit),
+        replay_start=ints(m[2] + 2 * (m[0] % 2) for m in made),
+        write_start=ints(m[2] + 4 for m in made),
         new_slots=ints(m[0] for m in made[:2]),
         new_slot_requests=np.zeros(len(made[:2]), np.int64),
+        new_slot_cached=ints(0 for _ in made[:2]),
+        past_slot=ints([3, 3, 4]),
+        past_position=ints([11, 12, 6]),
+        past_token=ints([21, 22, 23]),
         table_slot=ints([5, 6]),
         table_index=ints([7, 8]),
         table_block=ints([9, 10]),
@@ -88,7 +94,9 @@ def test_every_field_is_where_its_name_says(made):
         "last_offset": [made[s][3] - 1 for s in plan.segment],
         "kept_first_row": [int(first_kept[s]) for s in plan.segment],
         "kept_first_offset": [made[s][4] for s in plan.segment],
-        "floor": [made[s][2] + 1 for s in plan.segment],
+        "decoder_floor": [max(made[s][2] + 1, made[s][2] + 2 * (made[s][0] % 2)) for s in plan.segment],
+        "floor": [int(plan.replay_start[s]) for s in plan.segment],
+        "write_start": [int(plan.write_start[s]) for s in plan.segment],
     }
     assert by_row == wanted
     assert fields == step_fields(made, plan)
@@ -119,6 +127,9 @@ def step_fields(made, plan: StepPlan) -> dict[str, list[int]]:
         "history_index": [index for _, index, _ in remembered],
         "history_token": [token for _, _, token in remembered],
         "new_slot": plan.new_slots.tolist(),
+        "past_slot": [3, 3, 4],
+        "past_index": [11 % HISTORY, 12 % HISTORY, 6 % HISTORY],
+        "past_token": [21, 22, 23],
     }
     assert set(wanted) == set(StepFields._fields)
     return wanted

@@ -34,7 +34,7 @@ class Compressor:
         key = ops.rms_norm(key, self._weights.k_norm, self._runtime.config.rms_norm_eps)
         keys = caches.index_keys(context.pools, context.step.block_table, self._plan)
         latents = caches.latents(context.pools, context.step.block_table, self._plan)
-        place = entry_destination(rows, latents)
+        place = entry_destination(rows, context.step.write_start, latents)
         ops.write_rows(keys.pool, ops.apply_rope(key, position, self._inv_freq), place, keys.format)
         ops.write_rows(latents.pool, ops.apply_rope(latent, position, self._inv_freq), place, latents.format)
 

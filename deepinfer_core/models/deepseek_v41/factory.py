@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.interfaces.cache import CacheSpec
-from deepinfer_core.interfaces.model import ModelContext, ModelInfo, ModelOptions
+from deepinfer_core.interfaces.model import ModelContext, ModelInfo, ModelOptions, WindowReach
 from deepinfer_core.interfaces.ops import WeightFormat
 from deepinfer_core.loading.expect import compare_tensors
 from deepinfer_core.loading.index import Checkpoint, open_checkpoint
@@ -66,6 +66,14 @@ def _checked(folder: Path, config: DeepseekV41Config) -> Checkpoint:
     return checkpoint
 
 
+def _reach(config: DeepseekV41Config) -> WindowReach:
+    """A layer looks `sliding_window - 1` rows back; the last KV source's keys come from the layers before it."""
+    back, layers = config.sliding_window - 1, config.num_hidden_layers
+    boundary = plan_layers(config).boundary
+    encoder = layers if boundary is None else boundary + 1
+    return WindowReach(keys=(encoder - 1) * back, kept=encoder * back, logits=layers * back)
+
+
 def _info(config: DeepseekV41Config, checkpoint: Checkpoint) -> ModelInfo:
     return ModelInfo(
         architecture=ARCHITECTURE,
@@ -77,6 +85,7 @@ def _info(config: DeepseekV41Config, checkpoint: Checkpoint) -> ModelInfo:
         history_rows=config.history_rows,
         decoder_rows=config.window_rows if config.kv_source_layer_ids else 0,
         max_drafts=config.max_drafts,
+        reach=_reach(config),
         stored_bytes=sum(entry.nbytes for entry in checkpoint.tensors.values()),
         num_experts=config.n_routed_experts,
         weight_formats=WEIGHT_FORMATS,

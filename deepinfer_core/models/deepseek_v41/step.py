@@ -76,10 +76,10 @@ def ring_destination(rows: Rows, ring_rows: int) -> Tensor:
     return torch.where(lasting, rows.slot.long() * ring_rows + position % ring_rows, -1)
 
 
-def entry_destination(rows: Rows, entries: PagedView) -> Tensor:
-    """int64 [T]: pool row of the compressed entry that ends at each row; -1 where none does."""
+def entry_destination(rows: Rows, write_start: Tensor, entries: PagedView) -> Tensor:
+    """int64 [T]: pool row of the compressed entry that ends at each row; -1 where none does or others wrote it."""
     position = rows.position.long()
-    ends = (rows.slot >= 0) & ((position + 1) % entries.ratio == 0)
+    ends = (rows.slot >= 0) & ((position + 1) % entries.ratio == 0) & (position >= write_start)
     index = torch.where(ends, position // entries.ratio, 0)
     block = entries.block_table[rows.slot.long().clamp(min=0), index // entries.block_rows].long()
     return torch.where(ends, block * entries.block_rows + index % entries.block_rows, -1)

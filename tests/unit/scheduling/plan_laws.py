@@ -8,7 +8,10 @@ import numpy as np
 
 from deepinfer_core.interfaces.scheduler import SchedulerLimits, SchedulerRequest, SegmentKind, StepPlan
 
-PER_SEGMENT = ("request", "slot", "kind", "first_position", "num_rows", "drafts", "decoder_start", "sample_start")
+PER_SEGMENT = (
+    *("request", "slot", "kind", "first_position", "num_rows", "drafts", "decoder_start", "sample_start"),
+    *("replay_start", "write_start"),
+)
 
 
 def check_plan(plan: StepPlan, limits: SchedulerLimits, requests: Mapping[int, SchedulerRequest]) -> None:
@@ -26,6 +29,7 @@ def check_plan(plan: StepPlan, limits: SchedulerLimits, requests: Mapping[int, S
     row = 0
     for i in range(segments):
         _check_segment(plan, i, row, requests[int(plan.request[i])], kept, logits)
+        _check_hit(plan, i, requests[int(plan.request[i])], limits)
         row += int(plan.num_rows[i])
     assert plan.kept.tolist() == kept
     assert plan.logit_rows.tolist() == logits
@@ -51,3 +55,33 @@ def _check_segment(
     logits += [index_of[j] for j in wanted]
     if sampled:
         assert plan.logit_rows[plan.sample_start[i]] == index_of[sampled[0]]
+
+
+def _check_hit(plan: StepPlan, i: int, request: SchedulerRequest, limits: SchedulerLimits) -> None:
+    """What a prefix hit spares is far enough before whatever must be right."""
+    start, shared, first = int(plan.replay_start[i]), int(plan.write_start[i]), int(plan.first_position[i])
+    if shared == 0:
+        assert start == 0
+        return
+    rules = limits.prefix
+    assert rules is not None
+    assert request.cache_key, "a request without a key shares blocks"
+    assert not request.prompt_logits, "rows whose logits are wanted are spared"
+    assert 0 < start <= shared
+    assert start <= first, "a row lies in what was spared"
+    assert shared % limits.block_size == 0
+    end = first + int(plan.num_rows[i])
+    if start < request.decoder_start:
+        assert start + rules.key_rows <= shared, "the keys after the hit look before the replay"
+        assert start + rules.kept_rows <= request.decoder_start, "the decoder half looks before the replay"
+    else:
+        assert start + rules.logit_rows <= shared
+        if plan.kind[i] == SegmentKind.PREFILL_LAST:
+            assert start + rules.logit_rows <= end - 1, "the last row's logits look before the replay"
+
+
+def given_blocks(plan: StepPlan, limits: SchedulerLimits) -> set[int]:
+    """The blocks that the plan gives to a request for itself alone."""
+    shared = dict(zip(plan.slot.tolist(), plan.write_start.tolist(), strict=True))
+    entries = zip(plan.table_slot.tolist(), plan.table_index.tolist(), plan.table_block.tolist(), strict=True)
+    return {block for slot, index, block in entries if index * limits.block_size >= shared[slot]}

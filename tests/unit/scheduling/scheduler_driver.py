@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
-from plan_laws import check_plan
+from plan_laws import check_plan, given_blocks
 from simulated_device import SimulatedDevice, StepResult, next_token
 
-from deepinfer_core.interfaces.scheduler import FinishCode, SchedulerLimits, SchedulerRequest, StepPlan
+from deepinfer_core.interfaces.scheduler import FinishCode, PrefixRules, SchedulerLimits, SchedulerRequest, StepPlan
 from deepinfer_core.scheduling.native import NativeScheduler
 
 Tamper = Callable[[StepPlan], StepPlan]
@@ -22,8 +22,9 @@ def limits(
     max_step_tokens: int = 16,
     max_length: int = 64,
     max_drafts: int = 0,
+    prefix: PrefixRules | None = None,
 ) -> SchedulerLimits:
-    return SchedulerLimits(max_slots, num_blocks, block_size, max_step_tokens, max_length, max_drafts)
+    return SchedulerLimits(max_slots, num_blocks, block_size, max_step_tokens, max_length, max_drafts, prefix)
 
 
 def expected_answer(request: SchedulerRequest, max_length: int) -> tuple[list[int], FinishCode]:
@@ -44,13 +45,14 @@ class Driver:
     def __init__(self, sizes: SchedulerLimits, tamper: Tamper | None = None) -> None:
         self.limits = sizes
         self.scheduler = NativeScheduler(sizes)
-        self.device = SimulatedDevice(sizes)
+        self.device = SimulatedDevice(sizes, self._beginning)
         self.tamper = tamper or (lambda plan: plan)
         self.requests: dict[int, SchedulerRequest] = {}
         self.answers: dict[int, list[int]] = {}
         self.finished: dict[int, FinishCode | None] = {}  # None: aborted
         self.in_flight: deque[tuple[StepPlan, StepResult]] = deque()
         self.preempted: list[int] = []
+        self.cached: dict[int, int] = {}  # tokens that each request's first stay was spared
 
     def add(
         self,
@@ -61,6 +63,7 @@ class Driver:
         stop_tokens: tuple[int, ...] = (),
         decoder_start: int = 0,
         prompt_logits: bool = False,
+        salt: int | None = None,
     ) -> int:
         """Queue a request with a prompt of tokens, or of so many tokens of its own; its number."""
         number = len(self.requests)
@@ -73,6 +76,7 @@ class Driver:
             stop_tokens,
             decoder_start,
             prompt_logits,
+            b"" if salt is None else bytes([salt]) * 16,
         )
         self.scheduler.add(request)
         self.requests[number] = request
@@ -88,13 +92,20 @@ class Driver:
         self._check_not_in_use(plan)
         assert not set(plan.request.tolist()) & self.finished.keys(), "a request runs after its end"
         self.preempted += plan.preempted.tolist()
+        for request, tokens in zip(plan.new_slot_requests.tolist(), plan.new_slot_cached.tolist(), strict=True):
+            self.cached.setdefault(request, tokens)
         plan = self.tamper(plan)
         self.in_flight.append((plan, self.device.run(plan)))
         return plan
 
+    def _beginning(self, request: int) -> tuple[list[int], object]:
+        """What a request's row may read: only requests of its own key have the same."""
+        key = self.requests[request].cache_key
+        return self.requests[request].prompt.tolist() + self.answers[request], key or request
+
     def _check_not_in_use(self, plan: StepPlan) -> None:
         for _, result in self.in_flight:
-            assert not result.blocks & set(plan.table_block.tolist()), "a block in use by a step in flight is given out"
+            assert not result.blocks & given_blocks(plan, self.limits), "a block in use by a step in flight is given out"
             assert not result.slots & set(plan.new_slots.tolist()), "a slot in use by a step in flight is given out"
 
     def commit(self) -> None:

@@ -1,10 +1,11 @@
-"""A device in plain Python for the scheduler's tests. It runs step plans, remembers which token of which request was
-written to which place of which block, and refuses a step whose rows would not read back their own request's history."""
+"""A device in plain Python for the scheduler's tests. It runs step plans, remembers what was written to which place of
+which block (the tokens up to there, and whom they may be shared with), and refuses a step whose rows would not read back
+their own history."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,7 @@ def guess(prefix: Sequence[int]) -> int:
 @dataclass
 class SlotState:
     request: int
+    key: object  # whom its blocks may be shared with
     tokens: list[int] = field(default_factory=list)  # prompt and samples; the newest has no cache yet when decoding
     table: dict[int, int] = field(default_factory=dict)
 
@@ -41,10 +43,13 @@ class StepResult:
 
 
 class SimulatedDevice:
-    def __init__(self, limits: SchedulerLimits) -> None:
+    """`beginning(request)`: its known tokens, and whom it may share blocks with."""
+
+    def __init__(self, limits: SchedulerLimits, beginning: Callable[[int], tuple[list[int], object]]) -> None:
         self.limits = limits
+        self.beginning = beginning
         self.slots: dict[int, SlotState] = {}
-        self.cells: dict[tuple[int, int], tuple[int, int, int]] = {}  # (block, offset) -> request, position, token
+        self.cells: dict[tuple[int, int], tuple[object, tuple[int, ...]]] = {}  # (block, offset) -> key, tokens so far
 
     def run(self, plan: StepPlan) -> StepResult:
         self._update_tables(plan)
@@ -60,7 +65,7 @@ class SimulatedDevice:
                 assert given == [-1] * count, "the device's own tokens are overridden"
                 blocks |= self._decode(state, int(plan.first_position[segment]), count, samples)
             else:
-                blocks |= self._prefill(state, int(plan.first_position[segment]), given)
+                blocks |= self._prefill(state, int(plan.first_position[segment]), int(plan.write_start[segment]), given)
                 if plan.kind[segment] == SegmentKind.PREFILL_LAST:
                     state.tokens.append(next_token(state.tokens))
                     samples.append(state.tokens[-1:])
@@ -68,16 +73,26 @@ class SimulatedDevice:
         return self._result(samples, blocks, plan)
 
     def _update_tables(self, plan: StepPlan) -> None:
-        for slot, request in zip(plan.new_slots, plan.new_slot_requests, strict=True):
-            self.slots[int(slot)] = SlotState(int(request))
+        for slot, request, cached in zip(plan.new_slots, plan.new_slot_requests, plan.new_slot_cached, strict=True):
+            tokens, key = self.beginning(int(request))
+            self.slots[int(slot)] = SlotState(int(request), key, tokens[:cached])
+            self._check_past(plan, int(slot), tokens[:cached])
         for slot, index, block in zip(plan.table_slot, plan.table_index, plan.table_block, strict=True):
             assert 0 <= block < self.limits.num_blocks
             self.slots[int(slot)].table[int(index)] = int(block)
 
-    def _prefill(self, state: SlotState, first: int, tokens: list[int]) -> set[int]:
+    def _check_past(self, plan: StepPlan, slot: int, spared: list[int]) -> None:
+        """The tokens just before a hit's first row are repeated, as many as the rules say."""
+        wanted = self.limits.prefix.history_rows if self.limits.prefix else 0
+        mine = plan.past_slot == slot
+        positions = list(range(max(0, len(spared) - wanted), len(spared)))
+        assert plan.past_position[mine].tolist() == positions, "the past does not end at the first row"
+        assert plan.past_token[mine].tolist() == [spared[p] for p in positions], "the past is not the request's own"
+
+    def _prefill(self, state: SlotState, first: int, write_start: int, tokens: list[int]) -> set[int]:
         assert first == len(state.tokens), "a chunk does not begin where the last one ended"
         state.tokens += tokens
-        return self._write_and_read(state.request, state.table, state.tokens, first)
+        return self._write_and_read(state, state.tokens, max(first, write_start))
 
     def _decode(self, state: SlotState, first_at_most: int, count: int, samples: list[list[int]]) -> set[int]:
         first = len(state.tokens) - 1
@@ -85,7 +100,7 @@ class SimulatedDevice:
         rows = state.tokens.copy()
         while len(rows) < first + count:
             rows.append(guess(rows))
-        blocks = self._write_and_read(state.request, state.table, rows, first)
+        blocks = self._write_and_read(state, rows, first)
         length = first + 1
         while length < len(rows) and rows[length] == next_token(rows[:length]):
             length += 1
@@ -93,15 +108,16 @@ class SimulatedDevice:
         samples.append(state.tokens[first + 1 :])
         return blocks
 
-    def _write_and_read(self, request: int, table: dict[int, int], tokens: list[int], first: int) -> set[int]:
+    def _write_and_read(self, state: SlotState, tokens: list[int], first: int) -> set[int]:
         """Write the rows from `first` on, then read everything up to the last row, as its attention would."""
-        size = self.limits.block_size
+        size, table = self.limits.block_size, state.table
         for position in range(first, len(tokens)):
             place = (table[position // size], position % size)
-            self.cells[place] = (request, position, tokens[position])
-        for position, token in enumerate(tokens):
+            self.cells[place] = (state.key, tuple(tokens[: position + 1]))
+        for position in range(len(tokens)):
             place = (table[position // size], position % size)
-            assert self.cells.get(place) == (request, position, token), "a row reads what is not its own history"
+            wanted = (state.key, tuple(tokens[: position + 1]))
+            assert self.cells.get(place) == wanted, "a row reads what is not its own history"
         return {table[position // size] for position in range(len(tokens))}
 
     def _result(self, samples: list[list[int]], blocks: set[int], plan: StepPlan) -> StepResult:

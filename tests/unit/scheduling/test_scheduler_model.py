@@ -7,12 +7,21 @@ from scheduler_driver import Driver, limits
 from simulated_device import VOCABULARY
 
 from deepinfer_core.api.errors import PromptTooLong, RequestTooLarge
+from deepinfer_core.interfaces.scheduler import PrefixRules
 
 TOKEN = st.integers(0, VOCABULARY - 1)
+BEGINNINGS = [[], [1, 2, 3, 4, 5, 6, 0, 1, 2, 3], [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]]  # alike in part
+PROMPT = st.builds(
+    lambda beginning, cut, rest: beginning[:cut] + rest,
+    st.sampled_from(BEGINNINGS),
+    st.integers(0, 10),
+    st.lists(TOKEN, min_size=1, max_size=4),
+) | st.lists(TOKEN, min_size=1, max_size=12)
+RULES = st.none() | st.builds(PrefixRules, *(st.integers(0, 3) for _ in range(4)))
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Up to two steps in flight, small pools, drafts that are often wrong."""
+    """Up to two steps in flight, small pools, drafts that are often wrong, prompts that begin alike."""
 
     @initialize(
         slots=st.integers(1, 4),
@@ -21,17 +30,28 @@ class SchedulerMachine(RuleBasedStateMachine):
         rows=st.integers(1, 12),
         drafts=st.integers(0, 3),
         depth=st.integers(0, 2),
+        prefix=RULES,
     )
-    def start(self, slots: int, blocks: int, block_size: int, rows: int, drafts: int, depth: int) -> None:
-        self.driver = Driver(limits(slots, blocks, block_size, rows, max_length=24, max_drafts=drafts))
+    def start(
+        self,
+        slots: int,
+        blocks: int,
+        block_size: int,
+        rows: int,
+        drafts: int,
+        depth: int,
+        prefix: PrefixRules | None,
+    ) -> None:
+        self.driver = Driver(limits(slots, blocks, block_size, rows, max_length=24, max_drafts=drafts, prefix=prefix))
         self.depth = depth
 
     @rule(
-        prompt=st.lists(TOKEN, min_size=1, max_size=12),
+        prompt=PROMPT,
         max_new_tokens=st.integers(0, 14),
         min_new_tokens=st.integers(0, 4),
         stop_tokens=st.lists(TOKEN, max_size=1).map(tuple),
         prompt_logits=st.booleans(),
+        salt=st.none() | st.integers(0, 1),
         data=st.data(),
     )
     def add(
@@ -41,6 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         min_new_tokens: int,
         stop_tokens: tuple[int, ...],
         prompt_logits: bool,
+        salt: int | None,
         data: st.DataObject,
     ) -> None:
         start = data.draw(st.integers(0, len(prompt) - 1), label="decoder_start")
@@ -54,6 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stop_tokens=stop_tokens,
                 decoder_start=start,
                 prompt_logits=prompt_logits,
+                salt=salt,
             )
         except RequestTooLarge:
             assert not fits
@@ -84,6 +106,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(sorted(self.driver.requests)), label="request")
         drafts = data.draw(st.integers(0, self.driver.limits.max_drafts), label="drafts")
         self.driver.scheduler.set_drafts(request, drafts)
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        blocks = st.lists(st.integers(0, self.driver.limits.num_blocks - 1), max_size=4)
+        self.driver.scheduler.forget(data.draw(st.none() | blocks, label="blocks"))
 
     @invariant()
     def laws_hold(self) -> None:

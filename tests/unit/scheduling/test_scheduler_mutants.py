@@ -34,6 +34,7 @@ def slots_not_reset(plan: StepPlan) -> StepPlan:
         plan,
         new_slots=plan.new_slots[:0] if late else plan.new_slots,
         new_slot_requests=plan.new_slot_requests[:0] if late else plan.new_slot_requests,
+        new_slot_cached=plan.new_slot_cached[:0] if late else plan.new_slot_cached,
     )
 
 

@@ -19,6 +19,8 @@ class EvenBlocks : public BlockCache {
         return true;
     }
 
+    void reuse(Block block) override { std::erase(kept, block); }
+
     Block evict() override {
         const Block block = kept.front();
         kept.erase(kept.begin());
@@ -86,10 +88,14 @@ TEST(a_cached_block_can_be_used_again) {
     std::vector<Block> mine;
     pool.allocate(1, mine);
     pool.release(mine);
-    cache.kept.clear();
     pool.retain(mine[0]);
+    CHECK(cache.kept.empty());
     CHECK(pool.num_used() == 1 && pool.num_cached() == 0);
     pool.check();
+    pool.release(mine);
+    pool.drop(mine[0]);
+    CHECK(pool.num_free() == 1 && pool.num_cached() == 0);
+    CHECK_THROWS(InvariantError, (pool.allocate(1, mine), pool.drop(mine[0])));
 }
 
 TEST(misuse_of_blocks_is_an_error) {

@@ -1,5 +1,6 @@
-// Random requests, drafts, aborts and depths on small pools, for the sanitizers: after every move the invariants hold,
-// no plan hands out what a step in flight uses, and every answer is the one that its prompt alone determines.
+// Random requests, drafts, aborts, prefix hits and depths on small pools, for the sanitizers: after every move the
+// invariants hold, no plan hands out what a step in flight uses, and every answer is the one that its prompt alone
+// determines.
 #include <deque>
 #include <map>
 #include <memory>
@@ -46,13 +47,15 @@ class World {
         while (added_ < requests || step_or_commit(depth)) {
             if (added_ < requests && chance(3)) add();
             if (chance(40) && added_ > 0) abort();
+            if (chance(60)) forget();
             step_or_commit(depth);
         }
         const Stats stats = scheduler_.stats();
-        CHECK(stats.free_blocks == limits_.num_blocks && stats.free_slots == limits_.max_slots);
+        CHECK(stats.free_blocks + stats.cached_blocks == limits_.num_blocks && stats.free_slots == limits_.max_slots);
         for (const auto& [id, expected] : expected_) CHECK(expected.ended);
     }
 
+    std::int64_t hit_tokens() const { return scheduler_.stats().hit_tokens; }
     std::int64_t preemptions() const { return scheduler_.stats().preemptions; }
 
   private:
@@ -61,7 +64,7 @@ class World {
 
     void add() {
         Tokens prompt(1 + below(14));
-        for (Token& token : prompt) token = static_cast<Token>(below(vocabulary));
+        for (Token& token : prompt) token = static_cast<Token>(chance(9) ? below(vocabulary) : 1);
         const std::size_t answer = below(16);
         const auto id = static_cast<RequestId>(added_++);
         expected_[id] = {.prompt = prompt, .length = prompt.size() + answer, .got = {}};
@@ -71,7 +74,8 @@ class World {
                         .min_new_tokens = 0,
                         .stop_tokens = {},
                         .decoder_start = static_cast<std::int32_t>(below(prompt.size())),
-                        .prompt_logits = chance(4)});
+                        .prompt_logits = chance(4),
+                        .cache_key = chance(5) ? std::nullopt : std::optional<Hash>(Hash{below(2), 7})});
     }
 
     void abort() {
@@ -79,6 +83,12 @@ class World {
         scheduler_.finish(id);
         scheduler_.check();
         expected_[id].ended = true;
+    }
+
+    void forget() {
+        const auto block = static_cast<Block>(below(static_cast<std::size_t>(limits_.num_blocks)));
+        chance(4) ? scheduler_.forget_all() : scheduler_.forget(std::span(&block, 1));
+        scheduler_.check();
     }
 
     bool step_or_commit(std::size_t depth) {
@@ -98,7 +108,13 @@ class World {
             const std::set<Slot> used(step.plan->slot.begin(), step.plan->slot.end());
             for (const Slot slot : plan->new_slots) CHECK(!used.contains(slot));
         }
-        for (std::size_t i = 0; i < plan->new_slots.size(); ++i) device_[plan->new_slots[i]].clear();
+        for (std::size_t i = 0; i < plan->new_slots.size(); ++i) {
+            const Expected& expected = expected_[plan->new_slot_requests[i]];
+            Tokens tokens = expected.prompt;
+            tokens.insert(tokens.end(), expected.got.begin(), expected.got.end());
+            tokens.resize(static_cast<std::size_t>(plan->new_slot_cached[i]));
+            device_[plan->new_slots[i]] = tokens;
+        }
         Running step{.plan = std::move(plan), .tokens = {}, .counts = {}};
         execute(step);
         in_flight_.push_back(std::move(step));
@@ -171,7 +187,7 @@ class World {
 }  // namespace
 
 TEST(random_lives_end_with_their_own_answers_and_all_memory_back) {
-    std::int64_t preemptions = 0;
+    std::int64_t preemptions = 0, hit_tokens = 0;
     for (std::uint32_t seed = 0; seed < 100; ++seed) {
         std::mt19937 random(seed);
         const auto between = [&](std::uint32_t low, std::uint32_t high) {
@@ -183,10 +199,13 @@ TEST(random_lives_end_with_their_own_answers_and_all_memory_back) {
                      .block_size = block_size,
                      .max_step_tokens = between(1, 16),
                      .max_length = 64,
-                     .max_drafts = between(0, 4)},
+                     .max_drafts = between(0, 4),
+                     .prefix = PrefixRules{between(0, 3), between(0, 3), between(0, 6), between(0, 3)}},
                     seed);
         world.run(30, static_cast<std::size_t>(between(0, 2)));
         preemptions += world.preemptions();
+        hit_tokens += world.hit_tokens();
     }
     CHECK(preemptions > 50);
+    CHECK(hit_tokens > 1000);
 }
