@@ -12,6 +12,8 @@ TOO_LONG = "too long"
 class FakeLLM:
     """Answers are a function of the prompt and the seed. `dies_after` outputs the device fails."""
 
+    max_length = 4096
+
     def __init__(self, tokenizer, window=4, seed=0, dies_after=None):
         self.tokenizer = tokenizer
         self.most_in_flight = 0

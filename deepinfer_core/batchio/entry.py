@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deepinfer_core.api.errors import RequestError, nearest
+from deepinfer_core.api.errors import RequestError, nearest, shown
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.batchio import fields
 from deepinfer_core.batchio.jsonl import MAX_LINE_BYTES, decode_object, json_kind
@@ -31,6 +31,7 @@ class Entry:
     params: SamplingParams
     model: str | None  # the model that the line names
     return_token_ids: bool
+    cache_salt: str | None = None  # only requests of equal salt share cached prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,17 @@ def read_entry(line: int, raw: bytes | None, defaults: Mapping[str, Any]) -> Ent
         request = fields.read_body(body, chat, defaults)
     except RequestError as error:
         return Rejected(line, custom_id, error)
-    return Entry(line, custom_id, request.prompt, request.params, request.model, request.return_token_ids)
+    except RecursionError:
+        return Rejected(line, custom_id, RequestError("the line is nested too deeply to be read"))
+    return Entry(
+        line=line,
+        custom_id=custom_id,
+        prompt=request.prompt,
+        params=request.params,
+        model=request.model,
+        return_token_ids=request.return_token_ids,
+        cache_salt=request.cache_salt,
+    )
 
 
 def _custom_id(found: dict[str, Any]) -> str:
@@ -76,11 +87,11 @@ def _body(found: dict[str, Any]) -> tuple[dict[str, Any], bool]:
             raise RequestError(f"{key} is missing: give method, url and body, or the short form without all three")
     for key in found:
         if key not in _FORM_KEYS:
-            raise RequestError(f"unknown key {key!r} beside body{nearest(key, _FORM_KEYS)}")
+            raise RequestError(f"unknown key {shown(key)} beside body{nearest(key, _FORM_KEYS)}")
     if found["method"] != "POST":
-        raise RequestError(f'method = {found["method"]!r} is not allowed: it is always "POST"')
+        raise RequestError(f'method = {shown(found["method"])} is not allowed: it is always "POST"')
     if found["url"] not in (COMPLETIONS, CHAT):
-        raise RequestError(f"url = {found['url']!r} is not served: give {COMPLETIONS} or {CHAT}")
+        raise RequestError(f"url = {shown(found['url'])} is not served: give {COMPLETIONS} or {CHAT}")
     if not isinstance(found["body"], dict):
         raise RequestError(f"body is {json_kind(found['body'])}: give an object")
     return found["body"], found["url"] == CHAT

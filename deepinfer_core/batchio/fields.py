@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deepinfer_core.api.errors import RequestError, UnsupportedRequest, nearest
+from deepinfer_core.api.errors import RequestError, UnsupportedRequest, nearest, shown
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.batchio.jsonl import json_kind
 from deepinfer_core.text.chat import PROMPT_FIELDS, Conversation, read_conversation
 
 _PARAMS = frozenset(field.name for field in dataclasses.fields(SamplingParams))
 _LABELS = frozenset({"model", "user", "metadata"})  # they name things and change no answer
-_ALIASES = frozenset({"max_completion_tokens", "response_format", "return_token_ids"})
+_ALIASES = frozenset({"max_completion_tokens", "response_format", "return_token_ids", "cache_salt"})
 # Fields of OpenAI's that client libraries write out although they ask for nothing: served with this value only.
 _ONLY = {"stream": False, "echo": False, "best_of": 1, "store": False, "parallel_tool_calls": True}
 _COMMON = _PARAMS | _LABELS | _ALIASES | _ONLY.keys()
@@ -31,6 +31,7 @@ class Body:
     params: SamplingParams
     model: str | None
     return_token_ids: bool
+    cache_salt: str | None
 
 
 def read_body(body: Mapping[str, Any], chat: bool, defaults: Mapping[str, Any]) -> Body:
@@ -39,13 +40,13 @@ def read_body(body: Mapping[str, Any], chat: bool, defaults: Mapping[str, Any]) 
     given = {name: value for name, value in body.items() if value is not None}
     for name in given:
         if name not in known:
-            raise RequestError(f"unknown field {name!r}{nearest(name, known)}")
+            raise RequestError(f"unknown field {shown(name)}{nearest(name, known)}")
     for name, only in _ONLY.items():
         if given.get(name, only) != only:
-            raise UnsupportedRequest(f"{name} = {given[name]!r} is not supported: leave it out")
+            raise UnsupportedRequest(f"{name} = {shown(given[name])} is not supported: leave it out")
     params = _params(given, chat, defaults)
     prompt = _conversation(given, params) if chat else _prompt(given)
-    return Body(prompt, params, _model(given), _flag(given, "return_token_ids"))
+    return Body(prompt, params, _model(given), _flag(given, "return_token_ids"), _salt(given))
 
 
 def _params(given: dict[str, Any], chat: bool, defaults: Mapping[str, Any]) -> SamplingParams:
@@ -85,8 +86,8 @@ def _constraint(response_format: object) -> dict[str, Any] | None:
         case {"type": "regex", "regex": str(pattern)}:
             return {"regex": pattern}
     raise RequestError(
-        f"response_format = {response_format!r} is not understood: its type is text, json_object, json_schema (with "
-        "json_schema.schema) or regex (with regex)"
+        f"response_format = {shown(response_format)} is not understood: its type is text, json_object, json_schema "
+        "(with json_schema.schema) or regex (with regex)"
     )
 
 
@@ -119,6 +120,13 @@ def _model(given: dict[str, Any]) -> str | None:
     if model is None or isinstance(model, str):
         return model
     raise RequestError(f"model is {json_kind(model)}: give a string")
+
+
+def _salt(given: dict[str, Any]) -> str | None:
+    salt = given.get("cache_salt")
+    if salt is None or (isinstance(salt, str) and salt):
+        return salt
+    raise RequestError(f"cache_salt is {json_kind(salt)}: give a string that is not empty")
 
 
 def _flag(given: dict[str, Any], name: str) -> bool:

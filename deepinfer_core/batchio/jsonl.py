@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn, Protocol
 
-from deepinfer_core.api.errors import RequestError
+from deepinfer_core.api.errors import RequestError, shown
 from deepinfer_core.text.tokenizer import lone_surrogate
 
 MAX_LINE_BYTES = 64 << 20  # a longer line is refused without being held in memory
@@ -47,18 +48,12 @@ def read_lines(file: BinaryIO, digest: Digest, limit: int = MAX_LINE_BYTES) -> I
 
 def decode_object(raw: bytes) -> dict[str, Any]:
     """The JSON object on one line. Raises `RequestError` for anything else: NaN, a key given twice, half a surrogate
-    pair outside custom_id and numbers too large for a float are refused too."""
+    pair outside custom_id and numbers too large for a float are refused too. Nesting too deep for this interpreter is a
+    `RecursionError`."""
     try:
-        value = json.loads(
-            raw.decode("utf-8"),
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_unique_keys,
-        )
+        value = _DECODER.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise RequestError(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
-    except RecursionError as error:
-        raise RequestError("the line is nested too deeply to be read") from error
     except ValueError as error:
         raise RequestError(f"the line is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -70,9 +65,9 @@ def decode_object(raw: bytes) -> dict[str, Any]:
 
 def encode_line(record: dict[str, Any]) -> bytes:
     """One line, newline included, that any JSON reader takes. Half a surrogate pair survives as an escape."""
-    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _READABLE.encode(record)
     if lone_surrogate(text) is not None:
-        text = json.dumps(record, allow_nan=False, separators=(",", ":"))
+        text = _ESCAPED.encode(record)
     for character, escape in _LINE_BREAKS.items():
         text = text.replace(character, escape)
     return text.encode() + b"\n"
@@ -100,9 +95,9 @@ def _finite(text: str) -> float:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
+        keys = (key for key, _ in pairs)
+        twice = next(key for key, count in Counter(keys).items() if count > 1)
+        raise ValueError(f"the key {shown(twice)} is given twice")
     return found
 
 
@@ -116,3 +111,8 @@ def _refuse_surrogates(value: object, path: str) -> None:
         for key, item in value.items():
             _refuse_surrogates(key, f"a key of {path}" if path else "a key")
             _refuse_surrogates(item, f"{path}.{key}" if path else key)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+_READABLE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ESCAPED = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

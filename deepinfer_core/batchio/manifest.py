@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from deepinfer_core.api.errors import InputFileError
+from deepinfer_core.batchio.recordfile import sync_folder
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,11 @@ class Manifest:
     """`settings` is all that answers depend on besides the input: the model, engine options, default parameters."""
 
     input_sha256: str
+    input_bytes: int
     requests: int
     order: str
     settings: Mapping[str, Any]
+    versions: Mapping[str, str]  # of packages: told when they change, for they should change no answer
     created: int  # Unix time at which the run first started
     seed: int  # from which requests without a seed get theirs
     format: int = FORMAT
@@ -37,7 +40,7 @@ class Manifest:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             raise InputFileError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -46,19 +49,21 @@ class Manifest:
         """The manifest at `path`, None when there is none. Raises `InputFileError` when it cannot be used."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            manifest = cls(**found)
+            if found["format"] != FORMAT:
+                raise InputFileError(
+                    f"{path} has format {found['format']} and this version reads {FORMAT}: go on with the version that "
+                    "began the run, or start again with --overwrite"
+                )
+            return cls(**found)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputFileError(f"{path} is not a run's manifest: {error}; start again with --overwrite") from error
-        if manifest.format != FORMAT:
-            raise InputFileError(f"{path} has format {manifest.format}; this version reads {FORMAT}: use --overwrite")
-        return manifest
 
     def differences(self, earlier: Manifest) -> list[str]:
-        """`name: then, now` of whatever would make the rest of the answers another run's."""
-        then = {"input_sha256": earlier.input_sha256, "order": earlier.order, **earlier.settings}
-        now = {"input_sha256": self.input_sha256, "order": self.order, **_plain(self.settings)}
+        """`name: then, now` of whatever besides the input would make the rest of the answers another run's."""
+        then = {"order": earlier.order, **earlier.settings}
+        now = {"order": self.order, **_plain(self.settings)}
         names = sorted(then.keys() | now.keys())
         return [
             f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
@@ -76,12 +81,3 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """As they come back from a file: tuples are lists there."""
     found: dict[str, Any] = json.loads(json.dumps(dict(settings)))
     return found
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

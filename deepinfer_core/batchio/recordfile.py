@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from deepinfer_core.api.errors import InputFileError
 
@@ -52,15 +53,26 @@ class RecordFile:
         end = 0
         with open(self._fd, "rb", closefd=False) as file:
             file.seek(0)
-            for line in file:
-                if line.endswith(b"\n"):
-                    yield end, line[:-1]
-                    end += len(line)
-        self._truncate(end)
+            while (line := self._next(file)).endswith(b"\n"):
+                yield end, line[:-1]
+                end += len(line)
+        self.cut(end)
+
+    def _next(self, file: BinaryIO) -> bytes:
+        try:
+            return file.readline()
+        except OSError as error:
+            raise InputFileError(f"{self.path} cannot be read: {error.strerror}") from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes that were appended before."""
-        return os.pread(self._fd, length, offset)
+        try:
+            found = os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise InputFileError(f"{self.path} cannot be read: {error.strerror}") from error
+        if len(found) < length:
+            raise InputFileError(f"{self.path} was shortened by somebody else: leave it alone during a run")
+        return found
 
     def append(self, line: bytes) -> int:
         """Write one whole line, newline included; its offset. Raises `InputFileError` when it cannot be written whole:
@@ -73,15 +85,20 @@ class RecordFile:
                 self._end += written
                 view = view[written:]
         except OSError as error:
-            self._truncate(start)
+            self.cut(start)
             raise self._failure(error) from error
         if self._clock() - self._synced >= SYNC_SECONDS:
             self.sync()
         return start
 
-    def clear(self) -> None:
-        """Drop every line."""
-        self._truncate(0)
+    def cut(self, size: int) -> None:
+        """Drop what follows the first `size` bytes."""
+        try:
+            if size != os.fstat(self._fd).st_size:
+                os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise self._failure(error) from error
+        self._end = size
 
     def sync(self) -> None:
         """Return when all that was appended is on the disk."""
@@ -103,7 +120,11 @@ class RecordFile:
             f"{self.path} cannot be written: {error.strerror}; whole records stay: make room, then go on with --resume"
         )
 
-    def _truncate(self, size: int) -> None:
-        if size != os.fstat(self._fd).st_size:
-            os.ftruncate(self._fd, size)
-        self._end = size
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

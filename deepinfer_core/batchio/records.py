@@ -57,6 +57,8 @@ class Answerer:
             "seed": output.seed,
             "prefill": output.prefill,
         }
+        if output.replay is not None:
+            body["replay"] = output.replay
         if output.prompt_logprobs is not None:
             body["prompt_logprobs"] = [None if token is None else _with_rank(token) for token in output.prompt_logprobs]
         if output.warnings:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import secrets
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
-from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError, UnsupportedRequest
+from deepinfer_core.api.errors import RequestError, UnsupportedRequest
+from deepinfer_core.api.interrupt import StopSignals
 from deepinfer_core.api.outputs import RequestOutput
+from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.batchio.entry import Entry, Rejected
-from deepinfer_core.batchio.manifest import Manifest, manifest_path
+from deepinfer_core.batchio.manifest import Manifest
+from deepinfer_core.batchio.opening import check_paths, open_output
+from deepinfer_core.batchio.options import BatchOptions
 from deepinfer_core.batchio.reader import InputFile, Scan
-from deepinfer_core.batchio.recordfile import RecordFile
 from deepinfer_core.batchio.records import Answerer, Asked, Record, error_record
-from deepinfer_core.batchio.writer import CompletionOrder, InputOrder, RecordWriter, side_path
+from deepinfer_core.batchio.writer import RecordWriter
 from deepinfer_core.engine.request import Request
 from deepinfer_core.text.chat import ChatFormat, Conversation
 from deepinfer_core.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -30,6 +35,10 @@ class Engine(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer | None: ...
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
 
     def stream(self, requests: Iterable[Request]) -> Iterator[RequestOutput]:
         """Outputs as they finish. Pulls requests in the calling thread, no faster than it can run them."""
@@ -46,19 +55,6 @@ class Progress(Protocol):
 
     def advance(self, tokens: int) -> None:
         """One more record is written, for an answer of so many tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
-    """How to run. `settings` goes into the manifest: whatever besides the input the answers depend on."""
-
-    model: str  # the name that responses carry
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # sampling parameters of requests without them
-    seed: int | None = None  # from which requests without a seed get theirs; None: the system's randomness
-    order: Literal["input", "completion"] = "input"
-    resume: bool = False
-    overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +88,19 @@ def run_batch(
 
     Raises `InputFileError` before anything is loaded when the files cannot be used. When the engine dies, or the run is
     interrupted, the records of all finished requests are in `target` or in its side file, and `resume` continues.
+
+    SIGINT and SIGTERM raise `KeyboardInterrupt`: while requests are being answered, the first one when those in flight
+    are finished and lines are left.
     """
-    _check_paths(source, target, options)
-    with InputFile(source, options.defaults) as file:
+    check_paths(source, target, options)
+    with StopSignals() as signals, InputFile(source, options.defaults) as file:
         scan = file.scan()
-        writer, manifest = _open(target, scan, options)
+        if scan.rejected:
+            logger.warning("%s", _rejected(scan))
+        writer, manifest = open_output(target, file, scan, options, options.identity())
         with closing(writer):
             progress.start(scan.requests, writer.done)
-            run = _Run(file, writer, progress, options.model, manifest)
+            run = _Run(file, writer, progress, options.model, manifest, signals)
             run.execute(engine)
     others = tuple(name for name in scan.models if name != options.model)
     return run.summary(scan.requests, others)
@@ -109,17 +110,25 @@ class _Run:
     """The requests in flight and the counts of one run."""
 
     def __init__(
-        self, file: InputFile, writer: RecordWriter, progress: Progress, model: str, manifest: Manifest
+        self,
+        file: InputFile,
+        writer: RecordWriter,
+        progress: Progress,
+        model: str,
+        manifest: Manifest,
+        signals: StopSignals,
     ) -> None:
         self._file = file
         self._writer = writer
         self._progress = progress
         self._model = model
         self._manifest = manifest
+        self._signals = signals
         self._asked: dict[str, Asked] = {}  # request id -> what is in flight
         self._resumed, self._resumed_failed = writer.done, writer.failed
         self._succeeded = self._failed = self._prompt_tokens = self._completion_tokens = 0
         self._seconds = 0.0
+        self._cut_short = False  # lines are left that nobody read, because the user wanted to stop
 
     def execute(self, engine: Callable[[], AbstractContextManager[Engine]]) -> None:
         entries = self._entries()
@@ -131,10 +140,14 @@ class _Run:
             started = time.perf_counter()
             answerer = Answerer(self._model, self._manifest.created, llm.tokenizer)
             chat = None if llm.tokenizer is None else ChatFormat(llm.tokenizer)
-            for output in llm.stream(self._requests(itertools.chain([first], entries), chat)):
-                self._finish(answerer, output)
+            requests = self._requests(itertools.chain([first], entries), chat, llm.max_length)
+            with self._signals.finishing():
+                for output in llm.stream(requests):
+                    self._finish(answerer, output)
             self._seconds = time.perf_counter() - started
         assert not self._asked, f"the engine gave no output for {len(self._asked)} requests"
+        if self._cut_short:
+            raise KeyboardInterrupt
 
     def summary(self, requests: int, models: tuple[str, ...]) -> Summary:
         return Summary(
@@ -150,17 +163,22 @@ class _Run:
         )
 
     def _entries(self) -> Iterator[Entry]:
-        """The lines still to be answered. Lines that are no requests get their records here."""
+        """The lines still to be answered, until the user wants to stop. Lines that are no requests get their records
+        here."""
         for entry in self._file.entries(self._writer.wanted):
+            if self._signals.asked:
+                self._cut_short = True
+                return
             if isinstance(entry, Rejected):
                 self._write(entry.line, error_record(entry.line, entry.custom_id, entry.error))
             else:
                 yield entry
 
-    def _requests(self, entries: Iterable[Entry], chat: ChatFormat | None) -> Iterator[Request]:
+    def _requests(self, entries: Iterable[Entry], chat: ChatFormat | None, max_length: int) -> Iterator[Request]:
+        """Those of the entries that can be asked. The others get their records here."""
         for entry in entries:
             try:
-                request = _request(entry, chat, self._manifest.seed)
+                request = _request(entry, self._params(entry), chat, max_length)
             except RequestError as error:
                 self._write(entry.line, error_record(entry.line, entry.custom_id, error))
                 continue
@@ -173,6 +191,11 @@ class _Run:
                 entry.params.skip_special_tokens,
             )
             yield request
+
+    def _params(self, entry: Entry) -> SamplingParams:
+        if entry.params.seed is not None:
+            return entry.params
+        return entry.params.replace(seed=_seed_of(entry.custom_id, self._manifest.seed))
 
     def _finish(self, answerer: Answerer, output: RequestOutput) -> None:
         asked = self._asked.pop(output.request_id)
@@ -196,69 +219,28 @@ class _Run:
         self._progress.advance(tokens)
 
 
-def _request(entry: Entry, chat: ChatFormat | None, seed: int) -> Request:
-    name = str(entry.line)  # unique, whatever the custom_id is
-    params = entry.params
-    if params.seed is None:
-        params = params.replace(seed=_seed_of(entry.custom_id, seed))
+def _request(entry: Entry, params: SamplingParams, chat: ChatFormat | None, max_length: int) -> Request:
+    text, ids = None, None
     if isinstance(entry.prompt, str):
-        return Request(name, prompt=entry.prompt, params=params)
-    if isinstance(entry.prompt, tuple):
-        return Request(name, prompt_token_ids=entry.prompt, params=params)
-    if chat is None:
+        text = entry.prompt
+    elif isinstance(entry.prompt, tuple):
+        ids = entry.prompt
+    elif chat is None:
         raise UnsupportedRequest("chat needs a tokenizer, and this model has no tokenizer.json: give prompt_token_ids")
-    return Request(name, prompt_token_ids=chat.encode(entry.prompt), params=params)
+    else:
+        ids = chat.encode(entry.prompt, max_length)
+    name = str(entry.line)  # unique, whatever the custom_id is
+    return Request(name, text, ids, params, entry.cache_salt)
+
+
+def _rejected(scan: Scan) -> str:
+    """Said before a model is loaded: the user may want to mend the input first."""
+    assert scan.first_rejected is not None
+    first = f"line {scan.first_rejected.line}: {scan.first_rejected.error}"
+    return f"{scan.rejected} of {scan.requests} lines are no requests and get error records; the first is {first}"
 
 
 def _seed_of(custom_id: str, seed: int) -> int:
     """A request's own seed, the same in whichever run of the file it is answered."""
     data = f"{seed} {custom_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def _check_paths(source: Path, target: Path, options: BatchOptions) -> None:
-    if options.resume and options.overwrite:
-        raise ConfigError("resume and overwrite exclude each other: give one of them")
-    if not target.name:
-        raise InputFileError(f"{target} is not a file: give the records a file of their own")
-    ours = {path.resolve() for path in (target, side_path(target), manifest_path(target))}
-    if source.resolve() in ours or (target.exists() and source.exists() and target.samefile(source)):
-        raise InputFileError(f"input and output are the same file, {source}: give another output")
-    if not target.parent.is_dir():
-        raise InputFileError(f"{target.parent} is not a folder: make it, or give another output")
-
-
-def _open(target: Path, scan: Scan, options: BatchOptions) -> tuple[RecordWriter, Manifest]:
-    """The writer and the run's manifest. No record that is there is lost unless `overwrite` says so."""
-    seed = secrets.randbits(64) if options.seed is None else options.seed
-    manifest = Manifest(scan.sha256, scan.requests, options.order, options.settings, int(time.time()), seed)
-    side = side_path(target)
-    output = RecordFile(target)
-    try:
-        begun = output.size > 0 or (side.is_file() and side.stat().st_size > 0)
-        if begun and not options.overwrite:
-            manifest = _earlier(target, manifest, options.resume)
-        else:
-            output.clear()
-            side.unlink(missing_ok=True)
-            manifest.save(manifest_path(target))
-        if options.order == "completion":
-            return CompletionOrder(output, scan.last_line), manifest
-        return InputOrder(output, RecordFile(side), scan.last_line), manifest
-    except BaseException:
-        output.close()
-        raise
-
-
-def _earlier(target: Path, manifest: Manifest, resume: bool) -> Manifest:
-    """The manifest of the run that is to be continued. Raises `InputFileError` when it is not this one."""
-    if not resume:
-        raise InputFileError(f"{target} holds records: continue it with --resume, or start again with --overwrite")
-    earlier = Manifest.load(manifest_path(target))
-    if earlier is None:
-        raise InputFileError(f"{target} has no manifest beside it: it cannot be resumed; start again with --overwrite")
-    if changed := manifest.differences(earlier):
-        raise InputFileError(
-            f"{target} was begun by a different run ({'; '.join(changed)}): undo that, or start again with --overwrite"
-        )
-    return earlier

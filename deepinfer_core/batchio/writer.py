@@ -1,18 +1,15 @@
-"""Where records go, in which order, and which lines have theirs already. Durability is `recordfile.py`'s."""
+"""Where records go, and in which order. Durability is `recordfile.py`'s."""
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from deepinfer_core.api.errors import InputFileError
 from deepinfer_core.batchio.jsonl import encode_line
+from deepinfer_core.batchio.ledger import LineSet, find_records
 from deepinfer_core.batchio.recordfile import RecordFile
-from deepinfer_core.batchio.records import Record, line_of
+from deepinfer_core.batchio.records import Record
 
 
 class RecordWriter(Protocol):
@@ -38,15 +35,24 @@ class RecordWriter(Protocol):
 class CompletionOrder:
     """Writes records as they come."""
 
-    def __init__(self, output: RecordFile, last_line: int) -> None:
-        """Takes over `output` and what is in it."""
+    def __init__(self, output: RecordFile, side: RecordFile, last_line: int) -> None:
+        """Takes over both files and what is in them. Records in the side file, which `forget_failed` put there, go to
+        the output now, and the side file goes."""
         self._output = output
-        self._written = _LineSet(last_line)
+        self._written = LineSet(last_line)
         self.failed = 0
-        for found in _records(output, last_line):
+        for found in find_records(output, last_line):
             self._written.add(found.line)
             self.failed += found.failed
+        for found in find_records(side, last_line):
+            if found.line not in self._written:
+                output.append(side.read(found.offset, found.length))
+                self._written.add(found.line)
+                self.failed += found.failed
         self.done = len(self._written)
+        output.sync()  # before the only other copy goes
+        side.close()
+        side.path.unlink(missing_ok=True)
 
     def wanted(self, line: int) -> bool:
         return line not in self._written
@@ -66,14 +72,14 @@ class InputOrder:
         """Takes over both files and what is in them. The side file is removed when nothing waits in it at the end."""
         self._output = output
         self._side = side
-        self._written = _LineSet(last_line)
+        self._written = LineSet(last_line)
         self._waiting: dict[int, tuple[int, int]] = {}  # line -> offset and length in the side file
         self._due: deque[int] = deque()  # lines asked about, not written yet; the first is the next to be written
         self.failed = 0
-        for found in _records(output, last_line):
+        for found in find_records(output, last_line):
             self._written.add(found.line)
             self.failed += found.failed
-        for found in _records(side, last_line):
+        for found in find_records(side, last_line):
             if found.line not in self._written:
                 self._waiting[found.line] = (found.offset, found.length)
                 self.failed += found.failed
@@ -110,50 +116,9 @@ class InputOrder:
             del self._waiting[self._due.popleft()]
         if not self._waiting and self._side.size:
             self._output.sync()  # before the only other copy goes
-            self._side.clear()
+            self._side.cut(0)
 
 
 def side_path(output: Path) -> Path:
     """The side file of an output file."""
     return output.with_name(output.name + ".waiting")
-
-
-class _LineSet:
-    """Line numbers from 1 to `last`, a byte each."""
-
-    def __init__(self, last: int) -> None:
-        self._held = bytearray(last + 1)
-
-    def __contains__(self, line: int) -> bool:
-        return line < len(self._held) and self._held[line] == 1
-
-    def __len__(self) -> int:
-        return self._held.count(1)
-
-    def add(self, line: int) -> None:
-        self._held[line] = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A record that is in a file, and where its line of bytes is."""
-
-    line: int
-    failed: bool
-    offset: int
-    length: int
-
-
-def _records(file: RecordFile, last_line: int) -> Iterator[_Found]:
-    """Each record in the file. Raises `InputFileError` for a line that is none of this run's."""
-    for number, (offset, raw) in enumerate(file.lines(), 1):
-        try:
-            record = json.loads(raw)
-        except ValueError:
-            record = None
-        line = line_of(record)
-        if line is None or not 1 <= line <= last_line:
-            raise InputFileError(
-                f"{file.path}, line {number}, is no record of this run: it cannot be resumed; give another output"
-            )
-        yield _Found(line, record.get("response") is None, offset, len(raw) + 1)

@@ -98,6 +98,7 @@ class Admission:
         self._max_length = max_length
         self._decoder_rows = decoder_rows
         self._random = random.Random(secrets.randbits(64) if seed is None else seed)
+        self._secret = secrets.token_bytes(32)
 
     @property
     def vocab_size(self) -> int:
@@ -125,7 +126,7 @@ class Admission:
             stop_tokens=stop_tokens,
             sampling=self._sampling(params, seed, stop_tokens),
             decoder_start=self._decoder_start(params, len(prompt)),
-            cache_key=_cache_key(request.cache_salt),
+            cache_key=_cache_key(request.cache_salt, self._secret),
             constraint=self._constraint(params, stop_tokens),
         )
 
@@ -260,12 +261,13 @@ class Admission:
         return ConstraintTask(self._constraints[kind], kind, spec, self._tokenizer, stop_tokens)
 
 
-def _cache_key(salt: str | None) -> bytes:
-    """16 bytes; equal for equal salts only. The cache is an engine's own, so model and backend need no part in it."""
+def _cache_key(salt: str | None, secret: bytes) -> bytes:
+    """16 bytes; equal for equal salts only. The cache is an engine's own, so model and backend need no part in it, and
+    with a secret of its own nobody can make prompts whose blocks collide."""
     if salt is None:
-        return bytes(16)
-    if not isinstance(salt, str) or not salt:
+        salt = ""
+    elif not isinstance(salt, str) or not salt:
         raise RequestError(f"cache_salt = {salt!r} is not allowed: give a text that is not empty, or leave it out")
     if (offset := lone_surrogate(salt)) is not None:
         raise RequestError(f"cache_salt holds half of a character at character {offset}: give the whole one")
-    return hashlib.blake2b(salt.encode(), digest_size=16).digest()
+    return hashlib.blake2b(salt.encode(), digest_size=16, key=secret).digest()

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from deepinfer_core.api.errors import GenerationError, RequestError, UnsupportedRequest, nearest
+from deepinfer_core.api.errors import GenerationError, RequestError, UnsupportedRequest, nearest, shown
 
 if TYPE_CHECKING:
     import deepseek_recipe
@@ -83,11 +83,14 @@ class ChatFormat:
         encoding: deepseek_recipe.DeepseekV41Encoding = recipe.DeepseekV41Encoding()
         return encoding.with_tokenizer(recipe.Tokenizer.from_str(self._tokenizer.to_json()))
 
-    def encode(self, conversation: Conversation) -> tuple[int, ...]:
+    def encode(self, conversation: Conversation, max_length: int | None = None) -> tuple[int, ...]:
         """Prompt ids. Special tokens are only those that the format itself puts: their spelling in a message stays
-        text. Raises `UnsupportedRequest` naming the special tokens that the tokenizer lacks."""
+        text. Raises `UnsupportedRequest` naming the special tokens that the tokenizer lacks, and `PromptTooLong`,
+        before anything is encoded, for what cannot fit a context of `max_length` tokens whatever its tokens are."""
         rendered = self._encoding.render_conversation(conversation.converted.conversation)
         self._require(rendered.prompt[start:end] for start, end in rendered.special_ranges)
+        if max_length is not None:
+            self._tokenizer.refuse_hopeless(rendered.prompt, max_length)
         return tuple(self._encoding.encode(conversation.converted.conversation))
 
     def _require(self, spellings: Iterable[str]) -> None:
@@ -103,6 +106,8 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
     """Check the PROMPT_FIELDS of a chat request. Raises `RequestError` with what is wrong, and `UnsupportedRequest`
     for images and for what is asked for but could not be kept."""
     recipe = _recipe()
+    for name in fields.keys() - PROMPT_FIELDS:
+        raise RequestError(f"unknown chat option {name!r}{nearest(name, PROMPT_FIELDS)}")
     _check_messages(fields.get("messages"))
     try:
         request = recipe.ChatCompletionRequest({"model": _MODEL, **fields})
@@ -113,6 +118,8 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
         raise RequestError("a text of the chat holds half of a surrogate pair: it is no character") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(str(error)) from error
+    except RecursionError as error:
+        raise RequestError("the chat is nested too deeply to be read") from error
     _refuse_unkept(converted.conversation)
     return Conversation(converted)
 
@@ -122,7 +129,8 @@ def _check_messages(messages: object) -> None:
     for index, message in enumerate(messages if isinstance(messages, list) else ()):
         for key, value in message.items() if isinstance(message, dict) else ():
             if key not in _MESSAGE_FIELDS and value not in (None, [], ""):
-                raise RequestError(f"messages[{index}] has an unknown key {key!r}{nearest(key, _MESSAGE_FIELDS)}")
+                hint = nearest(str(key), _MESSAGE_FIELDS)
+                raise RequestError(f"messages[{index}] has an unknown key {shown(key)}{hint}")
 
 
 def _refuse_unkept(conversation: deepseek_recipe.Conversation) -> None:

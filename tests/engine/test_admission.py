@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from engine_texts import END, EOS, VOCAB, ids, tokenizer
 from fake_model import DECODER_ROWS, IMAGE, INFO
+from made_tokenizers import byte_level
 
 from deepinfer_core.api.errors import PromptTooLong, RequestError, UnsupportedRequest
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.engine.admission import MAX_LOGPROB_ENTRIES, Admission, Admitted
 from deepinfer_core.engine.request import Request
+from deepinfer_core.text.tokenizer import Tokenizer
 
 CONTEXT = 32
 
@@ -52,6 +54,14 @@ def test_a_prompt_must_leave_room_for_one_token(length: int, fits: bool, max_tok
         else:
             with pytest.raises(PromptTooLong, match=f"{length} tokens and the context {CONTEXT}"):
                 admit(prompt, max_tokens=max_tokens)
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding blocks every other request for seconds a megabyte."""
+    refusing = admission(tokenizer=byte_level())
+    monkeypatch.setattr(Tokenizer, "encode", None)
+    with pytest.raises(PromptTooLong, match=f"the prompt has 5000000 bytes, .* or more, and the context {CONTEXT}"):
+        refusing.admit(Request("r", prompt="a" * 5_000_000))
 
 
 @pytest.mark.parametrize("max_tokens", [None, 10_000])
@@ -108,11 +118,32 @@ def test_the_whole_vocabulary_may_be_ranked(field: str) -> None:
     assert admit(**{field: VOCAB}).sampling.params == SamplingParams(**{field: VOCAB})
 
 
-def test_logprobs_are_capped_before_anything_is_allocated() -> None:
+@pytest.mark.parametrize(
+    ("prompt_length", "params"),
+    [
+        (1, {"n": 64, "logprobs": 50, "max_tokens": 10_000}),
+        (1, {"n": 1024, "logprobs": 0, "max_tokens": None}),
+        (1 << 19, {"prompt_logprobs": VOCAB}),
+    ],
+)
+def test_logprobs_are_capped_before_anything_is_allocated(prompt_length: int, params: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=f"at most {MAX_LOGPROB_ENTRIES}"):
         admission(max_length=1 << 20).admit(
-            Request("r", prompt_token_ids=(2,), params=SamplingParams(n=64, logprobs=50, max_tokens=10_000))
+            Request("r", prompt_token_ids=(2,) * prompt_length, params=SamplingParams(**params))
         )
+
+
+def test_every_token_of_the_vocabulary_may_stand_in_a_prompt() -> None:
+    """Added and special ones, the last one of the head too."""
+    tokens = [token for token in range(INFO.vocab_size) if token != IMAGE]
+    assert admission(max_length=128).admit(Request("r", prompt_token_ids=tuple(tokens))).prompt.tolist() == tokens
+
+
+@pytest.mark.parametrize("token", [10**400, 10**5000], ids=["400 digits", "5000 digits"])
+def test_a_token_of_any_size_is_refused_in_few_words(token: int) -> None:
+    with pytest.raises(RequestError, match="^prompt token 1 is .*: this model's tokens are 0 to 60") as caught:
+        admit([2, token])
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Files for batch runs."""
 
+import os
+
 import pytest
 from batch_bench import Bench
 
@@ -7,6 +9,12 @@ from batch_bench import Bench
 @pytest.fixture
 def bench(tmp_path):
     return Bench(tmp_path)
+
+
+@pytest.fixture
+def instant_disk(monkeypatch):
+    """Without waiting for the disk: for tests of what is in the files."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture

@@ -119,6 +119,17 @@ def test_a_chat_may_be_constrained_when_it_does_not_think():
     assert "cannot think first" in refusal(chat(response_format=schema))
 
 
+@pytest.mark.parametrize("make", [completion, short])
+def test_a_cache_salt(make):
+    assert make(prompt="p").cache_salt is None
+    assert make(prompt="p", cache_salt="tenant 7").cache_salt == "tenant 7"
+    assert make(prompt="p", cache_salt="tenant 7").params == SamplingParams()
+
+
+def test_a_cache_salt_of_a_chat():
+    assert chat(cache_salt="s").cache_salt == "s"
+
+
 def test_labels_change_nothing():
     labels = {"model": "m", "user": "u", "metadata": {"a": "b"}, "stream": False, "echo": False, "best_of": 1}
     assert completion(prompt="p", **labels).params == SamplingParams()
@@ -170,6 +181,8 @@ def test_a_line_that_is_no_request(line, said):
         ({"prompt": "p", "response_format": "json"}, "response_format is a string"),
         ({"prompt": "p", "model": 3}, "model is a number"),
         ({"prompt": "p", "return_token_ids": 1}, "return_token_ids is a number"),
+        ({"prompt": "p", "cache_salt": 7}, "cache_salt is a number: give a string that is not empty"),
+        ({"prompt": "p", "cache_salt": ""}, "cache_salt is a string: give a string that is not empty"),
     ],
 )
 def test_a_completion_that_is_refused(body, said):
@@ -190,6 +203,41 @@ def test_a_completion_that_is_refused(body, said):
 )
 def test_a_chat_that_is_refused(body, said):
     assert said in refusal(chat(**body))
+
+
+NESTED = {
+    "lists": '{"custom_id": "a", "prompt": %s1%s}',
+    "surrogates": '{"custom_id": "a", "metadata": %s"\\ud83d\\ude00"%s}',
+    "messages": '{"custom_id": "a", "messages": %s1%s}',
+    "tools": '{"custom_id": "a", "messages": [{"role": "user", "content": "b"}], "tools": %s1%s}',
+    "constraint": '{"custom_id": "a", "prompt": "p", "constraint": {"json_schema": %s1%s}}',
+}
+
+
+@pytest.mark.parametrize("line", NESTED.values(), ids=NESTED)
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")])
+def test_nesting_of_any_depth_is_an_entry_or_a_refusal(line, opening, closing):
+    for depth in (*range(1, 1100, 7), 100_000):
+        found = read_entry(1, (line % (opening * depth, closing * depth)).encode(), {})
+        assert isinstance(found, Entry) or isinstance(found.error, RequestError)
+    assert "nested too deeply" in refusal(found)
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_p", "seed", "n", "max_tokens", "logprobs", "top_k"])
+@pytest.mark.parametrize("digits", [30, 400, 4000])
+def test_a_number_of_any_size_is_an_entry_or_a_refusal(field, digits):
+    found = read_entry(1, f'{{"custom_id": "a", "prompt": "p", "{field}": {"9" * digits}}}'.encode(), {})
+    assert isinstance(found, Rejected)
+    assert len(str(found.error)) < 1000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{name: "x" * 5000} for name in ("method", "response_format", "best_of", "temperature", "x" * 5000)]
+    + [{"method": "POST", "url": "x" * 5000, "body": {}}, {"method": "POST", "url": 1, "body": 1, "x" * 5000: 1}],
+)
+def test_a_refusal_quotes_a_little_of_what_it_refuses(fields):
+    assert len(refusal(read({"custom_id": "a", "prompt": "p", **fields}))) < 1500
 
 
 def test_a_line_that_is_too_long():

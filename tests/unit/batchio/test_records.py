@@ -70,6 +70,14 @@ def test_usage_counts_every_answer():
     assert [one["index"] for one in body["choices"]] == [0, 1]
 
 
+def test_usage_tells_what_was_found_in_the_cache():
+    body = answerer().body(Asked(3, "id"), output(answer("hi"), num_cached_tokens=2, replay="bounded"))
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert body["usage"]["prompt_tokens"] == 2
+    assert body["replay"] == "bounded"
+    assert "replay" not in answerer().body(Asked(3, "id"), output(answer("hi")))
+
+
 def test_an_error_has_no_response():
     record = answerer().record(Asked(3, "id"), output(error=PromptTooLong("too long")))
     assert record == {

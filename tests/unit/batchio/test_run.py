@@ -1,7 +1,7 @@
 """A batch run: one record for every line that is not blank, whatever the lines and the engine do."""
 
 import json
-from pathlib import Path
+import re
 
 import pytest
 from batch_bench import TOKENIZER, outcome, prompts
@@ -53,6 +53,21 @@ def test_bad_lines_are_records_with_their_numbers(bench):
     assert [error["line"] for error in errors] == [3, 4, 5, 6, 7, 8]
     assert {error["code"] for error in errors} == {"invalid_request"}
     assert [record["custom_id"] for record in bench.records()] == ["r0", None, None, None, None, "u", "v"]
+
+
+def test_bad_lines_are_told_before_the_model_is_loaded(bench, caplog):
+    class Loading(FakeLLM):
+        def __enter__(self):
+            told.extend(caplog.messages)
+            return super().__enter__()
+
+    told = []
+    bench.give(*prompts(1), b"null", b"[1]")
+    bench.run(Loading(TOKENIZER))
+    assert told == [
+        "2 of 3 lines are no requests and get error records; the first is line 2: "
+        "the line is not a JSON object: it holds null"
+    ]
 
 
 def test_a_request_that_the_engine_refuses_fails_alone(bench):
@@ -127,6 +142,28 @@ def test_names_of_all_kinds_come_back(bench):
     assert [record["custom_id"] for record in bench.records()] == names
 
 
+def test_what_a_request_carries_reaches_the_engine(bench):
+    class Noting(FakeLLM):
+        def _answer(self, request):
+            asked[request.request_id] = request
+            return super()._answer(request)
+
+    asked = {}
+    bench.give({"custom_id": "a", "prompt": "p", "cache_salt": "s"}, {"custom_id": "b", "prompt": [1, 2], "seed": 9})
+    bench.run(Noting(TOKENIZER))
+    assert (asked["1"].prompt, asked["1"].prompt_token_ids, asked["1"].cache_salt) == ("p", None, "s")
+    assert (asked["2"].prompt, asked["2"].prompt_token_ids, asked["2"].cache_salt) == (None, (1, 2), None)
+    assert asked["2"].params.seed == 9
+
+
+def test_a_chat_that_cannot_fit_is_refused_unread(bench):
+    bench.give({"custom_id": "c", "messages": [{"role": "user", "content": "x" * 200_000}]}, *prompts(1))
+    bench.run()
+    assert bench.answers()["c"] == "prompt_too_long"
+    assert re.search("the prompt has 200... bytes", bench.records()[0]["error"]["message"])
+    assert bench.answers()["r0"].startswith("answer")
+
+
 def test_models_that_lines_name_are_told(bench):
     bench.give({"custom_id": "a", "prompt": "p", "model": "gpt"}, {"custom_id": "b", "prompt": "p", "model": "fake"})
     assert bench.run().models == ("gpt",)
@@ -156,38 +193,6 @@ def test_progress_is_told_of_every_record(bench):
     told = Told()
     bench.run(progress=told)
     assert told.seen == [(2, 0), 0, "ready", len("answer 00000000")]
-
-
-def test_the_same_file_is_refused(bench, tmp_path):
-    bench.give(*prompts(1))
-    before = bench.source.read_bytes()
-    for target in (bench.source, tmp_path / "link"):
-        if target != bench.source:
-            target.hardlink_to(bench.source)
-        bench.target = target
-        with pytest.raises(InputFileError, match="the same file"):
-            bench.run(overwrite=True)
-    assert bench.source.read_bytes() == before
-
-
-def test_a_missing_input_is_named(bench):
-    with pytest.raises(InputFileError, match="in.jsonl is not a file"):
-        bench.run()
-
-
-def test_a_missing_folder_is_named(bench, tmp_path):
-    bench.give(*prompts(1))
-    bench.target = tmp_path / "nowhere" / "out.jsonl"
-    with pytest.raises(InputFileError, match="nowhere is not a folder"):
-        bench.run()
-
-
-@pytest.mark.parametrize("target", ["", "/"])
-def test_an_output_without_a_name_is_refused(bench, target):
-    bench.give(*prompts(1))
-    bench.target = Path(target)
-    with pytest.raises(InputFileError, match="is not a file"):
-        bench.run()
 
 
 @pytest.mark.parametrize("leftover", ["out.jsonl", "out.jsonl.waiting"])

@@ -22,7 +22,7 @@ def raw(*lines):
 
 
 def in_completion_order(output):
-    return CompletionOrder(RecordFile(output), LAST)
+    return CompletionOrder(RecordFile(output), RecordFile(side_path(output)), LAST)
 
 
 def in_input_order(output):
@@ -66,6 +66,18 @@ def test_what_comes_too_early_is_safe_in_the_side_file(output):
     writer.close()
     assert output.read_bytes() == b""
     assert side_path(output).read_bytes() == raw(2)
+
+
+def test_completion_order_takes_what_a_retry_set_aside(output):
+    output.write_bytes(raw(4))
+    side_path(output).write_bytes(raw(2, 4, 3))
+    writer = in_completion_order(output)
+    assert writer.done == 3
+    assert not side_path(output).exists()
+    assert [line for line in range(1, 6) if writer.wanted(line)] == [1, 5]
+    writer.write(5, record(5))
+    writer.close()
+    assert output.read_bytes() == raw(4, 2, 3, 5)
 
 
 @pytest.mark.parametrize("make", [in_completion_order, in_input_order])

@@ -1,6 +1,10 @@
 """`deepinfer run-batch`: what the command adds to the run."""
 
 import json
+import re
+import resource
+import signal
+from pathlib import Path
 
 import pytest
 from command_llm import CommandLLM
@@ -92,6 +96,110 @@ def test_a_run_is_resumed_with_other_sizes(deepinfer, llms, files):
     files.give("a")
     deepinfer(*files.words)
     assert deepinfer(*files.words, "--resume", "--max-running", "2", "--set", "overlap=false")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "named"),
+    [
+        ([], ["--max-tokens", "9"], "default max_tokens: 128 then, 9 now"),
+        (["--max-length", "64"], [], "max_length: 64 then, None now"),
+        (["--prefill", "exact"], [], "prefill: 'exact' then, 'bounded' now"),
+        ([], ["--set", "replay=bounded"], "replay: 'exact' then, 'bounded' now"),
+        ([], ["--order", "completion"], "order: 'input' then, 'completion' now"),
+        ([], ["--seed", "4"], "default seed: None then, 4 now"),
+    ],
+)
+def test_every_option_that_changes_answers_is_named(deepinfer, llms, files, then, now, named):
+    files.give("a")
+    deepinfer(*files.words, *then)
+    code, _, err = deepinfer(*files.words, "--resume", *now)
+    assert (code, named in err) == (2, True)
+
+
+def test_another_model_of_the_same_name_is_refused_and_the_same_one_elsewhere_is_not(deepinfer, llms, files, tmp_path):
+    files.give("a")
+    model = tmp_path / "here" / "tiny"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text('{"layers": 1}')
+    deepinfer(*files.words, "--model", model)
+    moved = model.rename(tmp_path / "tiny")
+    assert deepinfer(*files.words, "--model", moved, "--resume")[0] == 0
+    (moved / "config.json").write_text('{"layers": 2}')
+    code, _, err = deepinfer(*files.words, "--model", moved, "--resume")
+    assert code == 2
+    assert re.search("model config.json: '[0-9a-f]{16}' then, '[0-9a-f]{16}' now", err)
+
+
+def test_a_model_that_is_not_there_leaves_nothing_behind(deepinfer, llms, files):
+    files.give("a")
+    assert deepinfer(*files.words, "--model", "nowhere")[0] == 2
+    assert not files.target.exists()
+
+
+def test_without_a_prefix_cache_replay_does_not_matter(deepinfer, llms, files):
+    files.give("a")
+    deepinfer(*files.words, "--set", "prefix_cache=false", "--set", "replay=bounded")
+    assert deepinfer(*files.words, "--resume")[0] == 0
+
+
+def test_failed_requests_are_answered_again_when_asked(deepinfer, llms, files):
+    files.give("a", TOO_LONG, "b")
+    deepinfer(*files.words)
+    code, out, _ = deepinfer(*files.words, "--retry-failed")
+    assert code == 1
+    assert "0 answered, 1 failed, 2 from before (0 failed)" in out
+    assert [record["custom_id"] for record in files.records()] == ["0", "1", "2"]
+    assert deepinfer(*files.words, "--retry-failed", "--resume")[0] == 1
+    code, _, err = deepinfer(*files.words, "--retry-failed", "--overwrite")
+    assert (code, "exclude each other" in err) == (2, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_130_and_says_how_to_go_on(deepinfer, llms, files, monkeypatch, number):
+    answer, pressed = CommandLLM._answer, []
+
+    def press_once(self, request):
+        if not pressed:
+            pressed.append(number)
+            signal.raise_signal(number)
+        return answer(self, request)
+
+    monkeypatch.setattr(CommandLLM, "_answer", press_once)
+    files.give(*"abcdefghi")
+    code, _, err = deepinfer(*files.words, "--order", "completion")
+    assert code == 130
+    assert err.endswith(f"finished answers are kept: go on with --resume -o {files.target}\ndeepinfer: interrupted\n")
+    assert 0 < len(files.records()) < 9
+
+
+def test_a_full_disk_is_code_2(deepinfer, llms, files):
+    files.give(*"abcdefghi")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+    try:
+        code, _, err = deepinfer(*files.words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert err.endswith("cannot be written: File too large; whole records stay: make room, then go on with --resume\n")
+    assert deepinfer(*files.words, "--resume")[0] == 0
+    assert [record["custom_id"] for record in files.records()] == list("012345678")
+
+
+def test_help_and_the_document_say_the_same_exit_codes(deepinfer):
+    code, out, _ = deepinfer("run-batch", "--help")
+    assert code == 0
+    document = (Path(__file__).parents[3] / "docs" / "batch.md").read_text()
+    for number, meaning in re.findall(r"^  (\d+) +(\S.*)$", out.split("exit codes:")[1], re.MULTILINE):
+        assert f"| {number} | {meaning} |" in document
+    assert len(re.findall(r"^\| \d+ \|", document, re.MULTILINE)) == 5
+
+
+def test_every_option_of_its_own_is_in_the_document(deepinfer):
+    own = deepinfer("run-batch", "--help")[1].split("\noptions:")[1].split("\n\n")[0]
+    document = (Path(__file__).parents[3] / "docs" / "batch.md").read_text()
+    for option in set(re.findall(r"--[a-z-]+", own)) - {"--help"}:
+        assert f"`{option}" in document, option
 
 
 def test_a_wrong_default_is_wrong_usage_before_anything_runs(deepinfer, llms, files):

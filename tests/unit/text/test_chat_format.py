@@ -1,10 +1,11 @@
 """Chat prompts and answers, against the format's own text."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from deepinfer_core.api.errors import GenerationError, RequestError, UnsupportedRequest
+from deepinfer_core.api.errors import GenerationError, PromptTooLong, RequestError, UnsupportedRequest
 from deepinfer_core.text.chat import ChatFormat, ToolCall, read_conversation
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
@@ -32,6 +33,15 @@ def test_a_prompt_with_thinking_ends_where_the_thoughts_begin(tokenizer):
     assert prompt(tokenizer, HELLO).endswith("<｜User｜>hello<｜Assistant｜><think>")
 
 
+def test_a_chat_that_cannot_fit_is_refused_before_it_is_encoded(tokenizer):
+    made = ChatFormat(tokenizer)
+    chat = read_conversation({"messages": [{"role": "user", "content": "x" * 3000}]})
+    assert len(made.encode(chat, 4096)) > 3000
+    made._encoding = SimpleNamespace(render_conversation=made._encoding.render_conversation)  # which cannot encode
+    with pytest.raises(PromptTooLong, match="has 31.. bytes, so .* or more, and the context 64"):
+        made.encode(chat, 64)
+
+
 def test_markers_are_special_tokens(tokenizer):
     ids = ChatFormat(tokenizer).encode(read_conversation(PLAIN))
     assert ids[0] == tokenizer.token_id("<｜begin▁of▁sentence｜>")
@@ -48,6 +58,18 @@ def test_a_marker_in_a_message_stays_text(tokenizer):
 def test_a_tokenizer_without_the_markers_is_refused_by_their_names(bare_tokenizer):
     with pytest.raises(UnsupportedRequest, match="<｜begin▁of▁sentence｜>, <｜User｜>, <｜Assistant｜>, </think>"):
         ChatFormat(bare_tokenizer).encode(read_conversation(PLAIN))
+
+
+@pytest.mark.parametrize("name", ["temperature", "toolz", "model", "max_tokens"])
+def test_an_option_that_is_not_the_formats_is_refused(name):
+    with pytest.raises(RequestError, match=f"unknown chat option {name!r}"):
+        read_conversation({**PLAIN, name: 1})
+
+
+@pytest.mark.parametrize("key", [5, None, "contnt", ("a", "b")])
+def test_a_key_of_a_message_may_be_no_text_at_all(key):
+    with pytest.raises(RequestError, match="unknown key"):
+        read_conversation({"messages": [{"role": "user", "content": "a", key: "b"}]})
 
 
 def test_images_are_refused_where_they_stand():
