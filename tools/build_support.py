@@ -24,7 +24,9 @@ from deepinfer_core.api.config import build_record  # noqa: E402  # imports the 
 OPTIONAL = {  # package -> what is off without it
     "deepseek-recipe": "chat is off",
     "clang-format": "the C++ format is not checked",
+    "matplotlib": "timelines are not drawn, and their tests are skipped",
     "mypy": "types are not checked",
+    "prometheus-client": "metrics are off, and their tests are skipped",
     "ruff": "style is not checked",
 }
 TOOLS = {"cmake", "ninja"}  # a program of that name serves as well as the package

@@ -1,4 +1,4 @@
-"""Each op at the sizes of a real decode step: the backend's kernel, its reference, torch's own product, the floor."""
+"""Each op at the sizes of a real decode step: the backend's kernel, its reference, torch's own products, the floor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 64
 ANSWER_TOKENS = 64  # enough that the first request still decodes when the last prompt is done
 REPEATS = 15
-PRODUCTS = frozenset({"linear", "lm_head"})  # ops that torch has as one matrix product
+SETTLE = 0.005  # seconds: worker threads spin for a while after a job and would take a processor from what is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class OpTime:
     calls: int  # calls of a decode step
     kernel: float
     reference: float
-    torch_product: float  # over weights dequantised to float32 beforehand
+    torch_product: float  # the op's matrix products by torch, over weights dequantised to float32 beforehand
     floor: float  # weight bytes over read bandwidth
 
 
@@ -108,13 +108,22 @@ def _time(key: tuple[str, str], recorder: _Recorder, kernels: Mapping[str, Kerne
 
 
 def _torch_product(name: str, args: tuple[Any, ...]) -> float:
-    if name not in PRODUCTS:
-        return float("nan")
-    x, matrix = args[0].float(), dequantise(args[1])
-    return _median(lambda: torch.nn.functional.linear(x, matrix))
+    product = torch.nn.functional.linear
+    if name in ("linear", "lm_head"):
+        x, matrix = args[0].float(), dequantise(args[1])
+        return _median(lambda: product(x, matrix))
+    if name == "grouped_linear":
+        x, groups = args[0].float().transpose(0, 1).contiguous(), args[0].shape[1]
+        stack = dequantise(args[1]).unflatten(0, (groups, -1)).transpose(1, 2).contiguous()
+        return _median(lambda: torch.bmm(x, stack))
+    if name == "gated_mlp":
+        x, gate, up, down = args[0].float(), *(dequantise(weight) for weight in args[1:4])
+        return _median(lambda: product(product(x, gate) * product(x, up), down))
+    return float("nan")
 
 
 def _median(call: Callable[[], object]) -> float:
+    time.sleep(SETTLE)
     call()
     times = []
     for _ in range(REPEATS):

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 from deepinfer_core.api.config import EngineConfig, read_environment
 from deepinfer_core.api.errors import ConfigError
-from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.bench.bandwidth import read_bandwidth
 from deepinfer_core.bench.watching import OpTotals, WatchedDevice
+from deepinfer_core.bench.workload import random_requests, serve
 from deepinfer_core.engine.build import Built, build_engine
-from deepinfer_core.engine.request import Request
 from deepinfer_core.plugin.loader import load_plugins
 
 if TYPE_CHECKING:
@@ -119,17 +116,9 @@ def measure_throughput(
 def _measure(
     built: Built, clock: _StepClock, batch: int, prompt_tokens: int, new_tokens: int, bandwidth: float
 ) -> Throughput:
-    generator = torch.Generator().manual_seed(batch)
-    params = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True)
-    for number in range(batch):
-        ids = torch.randint(3, built.info.vocab_size, (prompt_tokens,), generator=generator).tolist()
-        ids = [3 if token == built.info.image_token_id else token for token in ids]
-        built.engine.add(Request(str(number), prompt_token_ids=tuple(ids), params=params))
+    requests = list(random_requests(built.info, batch, prompt_tokens, new_tokens))
     clock.start(batch)
-    while built.engine.has_unfinished():
-        for finished in built.engine.step():
-            if finished.output.error is not None:
-                raise finished.output.error
+    serve(built, requests)
     return clock.result(bandwidth)
 
 

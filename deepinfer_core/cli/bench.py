@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.cli.options import add_engine_options, engine_config
+from deepinfer_core.cli.options import add_engine_options, count, engine_config
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-HELP = "measure the scheduler, whole answers, or single operations"
-
-_MOST = 100_000  # of whatever is counted: more measures nothing new and may take all memory
+HELP = "measure the scheduler, whole answers, prefix hits, or single operations"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -25,22 +23,31 @@ def configure(parser: ArgumentParser) -> None:
 
     schedule = what.add_parser("schedule", help="host time of a step: plan, build and commit, without a device")
     schedule.add_argument("--running", type=_counts, default=[1, 16, 64, 256], metavar="N,N", help="requests at once")
-    schedule.add_argument("--steps", type=_count, default=500, metavar="N", help="decode steps for each (at least 2)")
+    schedule.add_argument("--steps", type=count, default=500, metavar="N", help="decode steps for each (at least 2)")
     schedule.set_defaults(measure=_schedule)
+
+    observers = what.add_parser("observers", help="what a timeline and metrics cost the host in a step")
+    observers.add_argument("--steps", type=count, default=2000, metavar="N", help="steps for each (default: 2000)")
+    observers.set_defaults(measure=_observers)
 
     throughput = what.add_parser("throughput", help="decoding speed, the share of kernels, and the memory floor")
     throughput.add_argument("--batch", type=_counts, default=[1, 8, 32], metavar="N,N", help="requests at once")
-    throughput.add_argument("--prompt-tokens", type=_count, default=64, metavar="N", help="of each prompt")
-    throughput.add_argument("--answer-tokens", type=_count, default=64, metavar="N", help="of each answer")
+    throughput.add_argument("--prompt-tokens", type=count, default=64, metavar="N", help="of each prompt")
+    throughput.add_argument("--answer-tokens", type=count, default=64, metavar="N", help="of each answer")
     throughput.set_defaults(measure=_throughput)
 
     ops = what.add_parser("ops", help="each operation of a decode step: kernel, reference, and the memory floor")
-    ops.add_argument("--batch", type=_count, default=1, metavar="N", help="requests in the step")
+    ops.add_argument("--batch", type=count, default=1, metavar="N", help="requests in the step")
     ops.set_defaults(measure=_ops)
 
-    for one in (throughput, ops):
+    prefix = what.add_parser("prefix", help="time to the first token, with and without a prefix hit")
+    prefix.add_argument("--prompt-tokens", type=_counts, default=[512, 1024, 2048], metavar="N,N", help="of each prompt")
+    prefix.add_argument("--repeats", type=count, default=5, metavar="N", help="prompts of each length (default: 5)")
+    prefix.set_defaults(measure=_prefix)
+
+    for one in (throughput, ops, prefix):
         add_engine_options(one)
-    for one in (schedule, throughput, ops):
+    for one in (schedule, observers, throughput, ops, prefix):
         one.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
@@ -60,6 +67,12 @@ def _schedule(args: Namespace) -> _Measured:
     return measure_schedule(args.running, max(args.steps, 2)), render
 
 
+def _observers(args: Namespace) -> _Measured:
+    from deepinfer_core.bench.observers import measure_observers, render
+
+    return measure_observers(args.steps), render
+
+
 def _throughput(args: Namespace) -> _Measured:
     from deepinfer_core.bench.throughput import measure_throughput, render
 
@@ -72,6 +85,12 @@ def _ops(args: Namespace) -> _Measured:
     return measure_ops(engine_config(args), args.batch), render
 
 
+def _prefix(args: Namespace) -> _Measured:
+    from deepinfer_core.bench.prefix import measure_prefix, render
+
+    return measure_prefix(engine_config(args), args.prompt_tokens, args.repeats), render
+
+
 def _json(result: DataclassInstance) -> str:
     """What was not measured is NaN, and null in JSON."""
     values = asdict(result)
@@ -82,11 +101,5 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(_MOST)) or not 1 <= int(text) <= _MOST:
-        raise ArgumentTypeError(f"{text!r} is not allowed: give a whole number from 1 to {_MOST}")
-    return int(text)
-
-
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
+    return [count(part) for part in text.split(",")]

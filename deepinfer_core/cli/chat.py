@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from deepinfer_core.api.errors import InputFileError, RequestError
+from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError
 from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
+from deepinfer_core.observe import log
 
 if TYPE_CHECKING:
     from deepinfer_core.api.llm import LLM
@@ -35,10 +37,13 @@ def run(args: Namespace) -> int:
     """0 when every message was answered, 1 when some were not."""
     typed = sys.stdin.isatty()
     config = engine_config(args)
+    params = sampling_values(args)
+    if params.get("n", 1) != 1:
+        raise ConfigError(f"n = {params['n']} is not allowed: a conversation goes on from one answer; leave it out")
     with load(args, config) as llm:
-        talk = Talk(llm, sampling_values(args), args.system, not args.no_thinking)
+        talk = Talk(llm, params, args.system, not args.no_thinking)
         if typed:
-            print(_COMMANDS, file=sys.stderr)
+            log.tell(_COMMANDS)
         failed = 0
         for message in _messages(typed):
             if typed and message == "/exit":
@@ -98,12 +103,12 @@ def _answer(talk: Talk, message: str, args: Namespace, typed: bool) -> bool:
     try:
         answer = talk.ask(message)
     except RequestError as error:
-        print(f"deepinfer: {error}", file=sys.stderr)
+        log.tell(str(error), logging.WARNING, label="deepinfer: ")
         return False
     except KeyboardInterrupt:
         if not typed:
             raise
-        print("(stopped)", file=sys.stderr)
+        log.tell("(stopped)")
         return False
     if args.json:
         print(json.dumps(_record(answer)), flush=True)
@@ -119,7 +124,7 @@ def _print(answer: ChatAnswer, show_thinking: bool) -> None:
         print(f"[{call.name} {call.arguments}]")
     print(answer.content, flush=True)
     if answer.finish_reason == "length":
-        print("(cut short by max_tokens)", file=sys.stderr)
+        log.tell("(cut short by max_tokens)")
 
 
 def _record(answer: ChatAnswer) -> dict[str, Any]:

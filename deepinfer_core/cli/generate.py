@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError
+from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError, shown
 from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
+from deepinfer_core.cli.watching import add_watching_options, watching
+from deepinfer_core.observe import log
 
 if TYPE_CHECKING:
     from deepinfer_core.api.llm import LLM
     from deepinfer_core.api.outputs import CompletionOutput, RequestOutput
 
 HELP = "answer prompts given on the command line or on standard input"
+
+_ID = re.compile("-?[0-9]{1,18}")  # which of them are tokens, the model says
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -24,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one record a prompt, as run-batch writes them")
     add_engine_options(parser)
     add_sampling_options(parser)
+    add_watching_options(parser)
 
 
 def run(args: Namespace) -> int:
@@ -32,7 +39,7 @@ def run(args: Namespace) -> int:
     prompts = [_ids(text) for text in texts] if args.ids else texts
     config = engine_config(args)
     params = sampling_values(args)
-    with load(args, config) as llm:
+    with watching(args) as observers, load(args, config, observers) as llm:
         outputs = llm.generate(prompts, params)
         if args.json:
             _print_records(llm, outputs)
@@ -51,10 +58,11 @@ def _standard_input() -> str:
 
 
 def _ids(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.replace(",", " ").split()]
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is no list of token ids: {error}") from error
+    words = text.replace(",", " ").split()
+    for word in words:
+        if not _ID.fullmatch(word):
+            raise ConfigError(f"{shown(text)} is no list of token ids: {shown(word)} is no whole number")
+    return list(map(int, words))
 
 
 def _print_records(llm: LLM, outputs: list[RequestOutput]) -> None:
@@ -74,7 +82,7 @@ def _print_texts(llm: LLM, outputs: list[RequestOutput]) -> None:
     several = sum(max(1, len(output.outputs)) for output in outputs) > 1
     for number, output in enumerate(outputs, 1):
         if output.error is not None:
-            print(f"deepinfer: prompt {number}: {output.error}", file=sys.stderr)
+            log.tell(f"prompt {number}: {output.error}", logging.WARNING, label="deepinfer: ")
         for answer in output.outputs:
             if several:
                 print(f"--- prompt {number}, answer {answer.index + 1}")

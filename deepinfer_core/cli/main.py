@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import signal
 import sys
-import traceback
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from deepinfer_core.api.config import read_environment
 from deepinfer_core.api.errors import ConfigError, DeepInferError, DeviceError, nearest
@@ -28,6 +28,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("deepinfer_core.cli.generate", "answer prompts given on the command line or on standard input"),
     "run-batch": ("deepinfer_core.cli.run_batch", "answer every request of a JSONL file"),
     "chat": ("deepinfer_core.cli.chat", "talk with a model"),
+    "timeline": (
+        "deepinfer_core.cli.timeline",
+        "show how the host's work overlaps with the device's: a trace, a picture, a summary",
+    ),
     "bench": ("deepinfer_core.cli.bench", "measure the scheduler, whole answers, or single operations"),
     "doctor": (
         "deepinfer_core.cli.doctor",
@@ -52,12 +56,20 @@ _BROKEN_PIPE = 141
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of no named file: files have errors of their own
 
 
+class _Parser(ArgumentParser):
+    """Its complaints are JSON too where everything is."""
+
+    def error(self, message: str) -> NoReturn:
+        if log.is_json():
+            raise ConfigError(f"{message}; see {self.prog} --help")
+        super().error(message)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
     _prepare_streams()
     try:
-        code = _run(words)
+        code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # while a full disk or a closed pipe can still be reported
         return code
     except DeepInferError as error:
@@ -76,8 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             _say(f"standard output cannot be written: {error.strerror}")
             return ConfigError.exit_code
-        traceback.print_exc()
-        _say("this is a fault of ours, not of your input: please report it with the lines above")
+        _say("this is a fault of ours, not of your input: please report it with its traceback", fault=error)
         return DeviceError.exit_code
 
 
@@ -100,21 +111,32 @@ def _drop_output() -> None:
 
 
 def _run(words: list[str]) -> int:
+    json_lines = _take(words, "--log-json")
+    log.set_up("warning", json_lines)
     if not words or words[0] in ("-h", "--help"):
         print(_help(), file=sys.stdout if words else sys.stderr)
         return 0 if words else ConfigError.exit_code
     if words[0] == "--version":
         print(f"deepinfer {_version()}")
         return 0
-    log.set_up(read_environment().log_level)
+    log.set_up(read_environment().log_level, json_lines)
     command = _command(words[0])
-    parser = ArgumentParser(prog=f"deepinfer {words[0]}", description=command.HELP)
+    parser = _Parser(prog=f"deepinfer {words[0]}", description=command.HELP)
     command.configure(parser)
     try:
         args = parser.parse_args(words[1:])
     finally:
         sys.stdout.flush()  # the command's help may be in it, after which the parser leaves
     return command.run(args)
+
+
+def _take(words: list[str], flag: str) -> bool:
+    """Remove a flag that every command has, wherever it stands before `--`; whether it was there."""
+    end = words.index("--") if "--" in words else len(words)
+    options = [word for word in words[:end] if word != flag]
+    found = len(options) < end
+    words[:end] = options
+    return found
 
 
 def _command(name: str) -> Command:
@@ -141,6 +163,8 @@ def _help() -> str:
             "       deepinfer COMMAND --help",
             "       deepinfer --version",
             "",
+            "  --log-json  with any command: what is said on standard error is one JSON object a line",
+            "",
             "commands:",
             *lines,
             "",
@@ -160,5 +184,5 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _say(message: str) -> None:
-    print(f"deepinfer: {message}", file=sys.stderr)
+def _say(message: str, fault: BaseException | None = None) -> None:
+    log.tell(message, logging.ERROR, label="deepinfer: ", fault=fault)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self, TextIO
 
+from deepinfer_core.observe import log
+
 LINE_SECONDS = 10.0  # between two plain lines
 
 
@@ -85,7 +87,17 @@ class LineProgress:
         if self._new and seconds > 0:
             left = (self._total - self._done) * seconds / self._new
             line += f", {self._tokens / seconds:.0f} tok/s, {duration(seconds)} gone, {duration(left)} left"
+        self._say(line)
+
+    def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
+
+
+class LogProgress(LineProgress):
+    """The same lines as records, where standard error carries JSON."""
+
+    def _say(self, line: str) -> None:
+        log.tell(line)
 
 
 class NoProgress:
@@ -110,6 +122,8 @@ class NoProgress:
 def make_progress(stream: TextIO | None = None) -> BarProgress | LineProgress:
     """What suits the stream (default: standard error)."""
     shown = sys.stderr if stream is None else stream
+    if stream is None and log.is_json():
+        return LogProgress(shown)
     return BarProgress(shown) if shown.isatty() else LineProgress(shown)
 
 

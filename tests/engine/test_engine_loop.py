@@ -158,7 +158,7 @@ def test_observers_see_every_phase_step_and_outcome() -> None:
     assert [rows for _, rows, _ in recorder.steps][:3] == [2, 1, 1]
     for step in steps:
         names = {phase.name for phase in recorder.phases if phase.step == step}
-        assert names == {"plan", "build", "wait", "commit", "output", "forward", "sample"}
+        assert names == {"plan", "build", "submit", "wait", "commit", "output", "forward", "sample"}
     assert all(phase.start_ns <= phase.end_ns for phase in recorder.phases)
     assert {phase.name for phase in recorder.phases if phase.device} == {"forward", "sample"}
 

@@ -45,3 +45,4 @@ def deepinfer(capsys, monkeypatch):
     yield run
     root.handlers[:] = handlers  # the program sets logging up anew
     root.setLevel(level)
+    logging.captureWarnings(False)

@@ -24,9 +24,9 @@ def asked(monkeypatch):
         calls.append(args)
         return [Cost(1), Cost(64)]
 
-    for module, name in (("bench.schedule", "schedule"), ("bench.throughput", "throughput"), ("bench.ops", "ops")):
+    for name in ("schedule", "observers", "throughput", "ops"):
         fake = SimpleNamespace(render=lambda results: f"{len(results)} results", **{f"measure_{name}": measure})
-        monkeypatch.setitem(sys.modules, f"deepinfer_core.{module}", fake)
+        monkeypatch.setitem(sys.modules, f"deepinfer_core.bench.{name}", fake)
     return calls
 
 
@@ -34,6 +34,11 @@ def test_schedule(deepinfer, asked):
     code, out, _ = deepinfer("bench", "schedule", "--running", "1,64", "--steps", "9")
     assert (code, out) == (0, "2 results\n")
     assert asked == [([1, 64], 9)]
+
+
+def test_observers(deepinfer, asked):
+    assert deepinfer("bench", "observers", "--steps", "9")[:2] == (0, "2 results\n")
+    assert asked == [(9,)]
 
 
 def test_throughput(deepinfer, asked):

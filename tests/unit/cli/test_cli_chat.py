@@ -56,6 +56,17 @@ def test_sampling_reaches_the_model(deepinfer, llms):
     assert llms[0].asked[0][1] == {"max_tokens": 7}
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["-n", 0], "n = 0"), (["-n", 3], "goes on from one answer"), (["--top-p", "nan"], "top_p = nan")],
+)
+def test_wrong_usage_is_found_before_a_model_is_loaded(deepinfer, llms, words, said):
+    code, _, err = piped(deepinfer, "a\n", *words)
+    assert code == 2
+    assert said in err
+    assert llms == []
+
+
 def test_answers_as_json(deepinfer, llms):
     answer = json.loads(piped(deepinfer, "one", "--json")[1])
     assert answer == {

@@ -60,6 +60,7 @@ def test_engine_options_reach_the_model(deepinfer, llms):
     ("words", "stdin", "said"),
     [
         (["--ids", "a b"], None, "no list of token ids"),
+        *((["--ids", f"5 {odd}"], None, "is no whole number") for odd in ("1_0", "٣", "0x10", "1.0", "9" * 5000)),
         ([], b"\xff", "standard input is not UTF-8"),
         (["a", "--temperature", "-1"], None, "temperature = -1.0"),
     ],

@@ -3,18 +3,20 @@
 import errno
 import importlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
+from fake_llm import TOO_LONG
 
 from deepinfer_core.api.errors import CheckpointError, DeviceError, RequestError
 from deepinfer_core.cli import main as program
 from deepinfer_core.plugin.registry import Registry
 
-HEAVY = ("torch", "numpy", "tokenizers", "deepseek_recipe", "pluggy", "tqdm")
+HEAVY = ("torch", "numpy", "tokenizers", "deepseek_recipe", "pluggy", "tqdm", "matplotlib", "prometheus_client")
 
 
 @pytest.fixture
@@ -233,3 +235,59 @@ def test_a_wrong_log_level_is_named(deepinfer, monkeypatch):
     code, _, err = deepinfer("plugins")
     assert code == 2
     assert "DEEPINFER_LOG = 'loud' is not allowed" in err
+
+
+def said(err):
+    """(level, message) of each line of standard error."""
+    return [(line["level"], line["message"]) for line in map(json.loads, err.splitlines())]
+
+
+@pytest.mark.parametrize(
+    "words", [["--log-json", "generate", "--number", "3"], ["generate", "--number", "3", "--log-json"]]
+)
+def test_everything_said_is_json_lines_when_asked(deepinfer, command, words):
+    command.does = raising(RequestError("half \ud800"))
+    code, out, err = deepinfer(*words)
+    assert (code, out) == (1, "")
+    assert said(err) == [("error", "half \ufffd")]
+    assert command.args.number == 3
+
+
+def test_what_is_wrong_before_a_command_is_found_is_json_too(deepinfer, monkeypatch):
+    monkeypatch.setenv("DEEPINFER_LOG", "loud")
+    code, _, err = deepinfer("--log-json", "generate")
+    assert code == 2
+    ((level, message),) = said(err)
+    assert level == "error"
+    assert message.startswith("DEEPINFER_LOG = 'loud' is not allowed")
+
+
+def test_wrong_options_are_said_in_json(deepinfer):
+    code, out, err = deepinfer("bench", "schedule", "--steps", "none", "--log-json")
+    assert (code, out) == (2, "")
+    ((level, message),) = said(err)
+    assert level == "error"
+    assert message.startswith("argument --steps: 'none' is not allowed")
+    assert message.endswith("see deepinfer bench schedule --help")
+
+
+def test_a_fault_of_ours_is_one_json_line(deepinfer, command):
+    command.does = raising(ZeroDivisionError("oh"))
+    code, _, err = deepinfer("generate", "--log-json")
+    assert code == 3
+    (line,) = map(json.loads, err.splitlines())
+    assert line["exception"]["type"] == "ZeroDivisionError"
+    assert "please report it" in line["message"]
+
+
+def test_after_two_dashes_it_is_a_word_like_any_other(deepinfer, llms):
+    _, plain, err = deepinfer("generate", "--", "--log-json")
+    assert plain.startswith("answer")
+    assert err == "running on a stand-in\n"
+
+
+def test_reports_failures_and_the_log_are_json_lines(deepinfer, llms):
+    code, out, err = deepinfer("generate", "--log-json", "b", TOO_LONG)
+    assert code == 1
+    assert "--- prompt 1, answer 1\nanswer" in out
+    assert said(err) == [("info", "running on a stand-in"), ("warning", "prompt 2: the prompt has too many tokens")]

@@ -50,7 +50,11 @@ def test_what_is_nearer_wins(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--set", "max_runing=1"], "did you mean 'max_running'"),
+        (["--set", "max_runing=1"], "did you mean 'max_running'.*; options: activation_quant, "),
+        (["--set", "nonsense=1"], "unknown engine option 'nonsense'; options: activation_quant, "),
+        (["--set", f"max_running=1{'0' * 5000}"], "max_running = '1000"),
+        (["-m", ""], "model is empty"),
+        (["--backend", ""], "backend is empty"),
         (["--set", "overlap=no"], "overlap = 'no' is not allowed: give true or false"),
         (["--set", "seed=2020-01-01"], "seed = "),
         (["--set", "overlap"], "write NAME=VALUE"),
@@ -83,6 +87,10 @@ def test_sampling_options():
         (["--temperature", "nan"], "temperature = nan"),
         (["--param", "temprature=1"], "did you mean 'temperature'"),
         (["--top-p", 2], "top_p = 2.0"),
+        (["--top-p", "2e308"], "top_p = inf"),
+        (["--param", f"temperature=1{'0' * 400}"], "temperature = 1000"),
+        (["--param", f"n=1{'0' * 5000}"], "n = '1000"),
+        (["--param", "stop=['']"], "an entry of stop = ''"),
     ],
 )
 def test_a_wrong_sampling_option_is_wrong_usage(words, said):
