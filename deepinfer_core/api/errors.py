@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MAX_SHOWN = 200  # characters of a value that a message quotes
+
 
 class DeepInferError(Exception):
     """Base of all. `exit_code` is what the command line ends with when the error reaches it."""
@@ -77,6 +79,16 @@ class DeviceError(DeepInferError):
 
     code = "device_failed"
     exit_code = 3
+
+
+def shown(value: object) -> str:
+    """`value` as a message quotes it: its repr, cut short. Python refuses to write numbers of thousands of digits, and
+    what is nested thousands deep."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__} too large to write>"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.book import Finished
     from deepinfer_core.engine.engine import Engine
     from deepinfer_core.interfaces.observer import Observer
+    from deepinfer_core.plugin.loader import Plugins
     from deepinfer_core.text.tokenizer import Tokenizer
 
 IN_FLIGHT = 2  # answers that a run keeps in the engine, as a multiple of those that may run at once
@@ -44,11 +45,21 @@ class LLM:
     reference, is in `report`.
     """
 
-    def __init__(self, model: str = "demo", *, observers: Sequence[Observer] = (), **options: Any) -> None:
-        """Load the model. Raises `ConfigError`, `PluginError` or `CheckpointError`, each saying what to change."""
+    def __init__(
+        self,
+        model: str = "demo",
+        *,
+        observers: Sequence[Observer] = (),
+        plugins: Plugins | None = None,
+        **options: Any,
+    ) -> None:
+        """Load the model, with `plugins` in place of the installed ones where they are given.
+
+        Raises `ConfigError`, `PluginError` or `CheckpointError`, each saying what to change.
+        """
         self.config = EngineConfig.from_dict({"model": model, **options})
         environment = read_environment()
-        self._built = build_engine(self.config, environment, load_plugins(environment), observers)
+        self._built = build_engine(self.config, environment, plugins or load_plugins(environment), observers)
         self._finished: dict[int, RequestOutput] = {}  # outcomes of runs that are not asking for them now
         self._closed = False
 

@@ -5,18 +5,21 @@ Names and meanings are vLLM's. Checks that need the model (vocabulary, context) 
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from deepinfer_core.api.errors import RequestError, nearest
+from deepinfer_core.api.errors import RequestError, nearest, shown
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 4096
+MAX_BAD_WORDS = 1024
 MAX_N = 1024
 MAX_LOGPROBS = 1 << 18
 GREEDY_BELOW = 1e-5  # temperatures below this are greedy
+
+_JSON_KEY = re.compile("0|[1-9][0-9]{0,9}")  # a token id as JSON must write it to be a key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class SamplingParams:
         known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:
-                raise RequestError(f"unknown sampling parameter {name!r}{nearest(name, known)}")
+                raise RequestError(f"unknown sampling parameter {shown(name)}{nearest(str(name), known)}")
         return cls(**values)
 
     def replace(self, **changes: Any) -> SamplingParams:
@@ -80,7 +83,7 @@ class SamplingParams:
 
 
 def _fail(name: str, value: object, allowed: str) -> RequestError:
-    return RequestError(f"{name} = {value!r} is not allowed: {allowed}")
+    return RequestError(f"{name} = {shown(value)} is not allowed: {allowed}")
 
 
 def _tuple(name: str, value: object) -> tuple[Any, ...]:
@@ -98,11 +101,10 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def _number(name: str, value: object, low: float, high: float, open_low: bool = False) -> float:
-    fine = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if fine:
-        number = float(value)  # type: ignore[arg-type]  # narrowed by `fine`
-        if (low < number if open_low else low <= number) and number <= high:
-            return number
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        above = low < value if open_low else low <= value  # compared before it is converted: an int may be too large
+        if above and value <= high:
+            return float(value)
     raise _fail(name, value, f"give a finite number in {'(' if open_low else '['}{low}, {high}]")
 
 
@@ -113,9 +115,11 @@ def _bias(value: object) -> dict[int, float]:
         raise _fail("logit_bias", value, "give a mapping from token id to a number in [-100, 100]")
     bias: dict[int, float] = {}
     for token, amount in value.items():
-        if isinstance(token, str) and token.isdecimal() and len(token) < 12:
-            token = int(token)  # JSON objects have string keys
+        if isinstance(token, str) and _JSON_KEY.fullmatch(token):
+            token = int(token)
         key = _integer("a key of logit_bias", token, 0, 2**31 - 1)
+        if key in bias:
+            raise RequestError(f"logit_bias names token {key} twice: name it once")
         bias[key] = _number(f"logit_bias[{key}]", amount, -100.0, 100.0)
     return bias
 
@@ -154,14 +158,14 @@ def _check_numbers(p: SamplingParams) -> None:
 
 
 def _check_texts(p: SamplingParams) -> None:
-    if len(p.stop) > MAX_STOP_STRINGS:
-        raise _fail("stop", f"{len(p.stop)} strings", f"at most {MAX_STOP_STRINGS}")
+    for name, texts, most in (("stop", p.stop, MAX_STOP_STRINGS), ("bad_words", p.bad_words, MAX_BAD_WORDS)):
+        if len(texts) > most:
+            raise RequestError(f"{name} has {len(texts)} entries: give at most {most}")
     for name, texts in (("stop", p.stop), ("bad_words", p.bad_words)):
         for text in texts:
             if not isinstance(text, str) or not text or len(text) > MAX_STOP_LENGTH:
                 raise _fail(f"an entry of {name}", text, f"give a string of 1 to {MAX_STOP_LENGTH} characters")
-    for index, name in enumerate(p.processors):
-        if not isinstance(name, str) or name in p.processors[:index]:
-            raise _fail("processors", list(p.processors), "give names of logits processors, each once")
+    if not all(isinstance(name, str) for name in p.processors) or len(set(p.processors)) < len(p.processors):
+        raise _fail("processors", list(p.processors), "give names of logits processors, each once")
     if p.constraint is not None and not isinstance(p.constraint, Mapping):
         raise _fail("constraint", p.constraint, 'give a mapping such as {"regex": "[0-9]+"}')

@@ -42,7 +42,7 @@ def read_body(body: Mapping[str, Any], chat: bool, defaults: Mapping[str, Any]) 
         if name not in known:
             raise RequestError(f"unknown field {shown(name)}{nearest(name, known)}")
     for name, only in _ONLY.items():
-        if given.get(name, only) != only:
+        if (value := given.get(name, only)) != only or type(value) is not type(only):  # 0 is not false
             raise UnsupportedRequest(f"{name} = {shown(given[name])} is not supported: leave it out")
     params = _params(given, chat, defaults)
     prompt = _conversation(given, params) if chat else _prompt(given)

@@ -117,6 +117,7 @@ class Book:
             live = sequence.owner
             if live.queued is None:
                 live.queued = time.perf_counter() - live.arrived
+            live.replayed |= tokens > 0
             if sequence.index == 0 and live.cached_tokens is None:
                 live.cached_tokens = tokens
 

@@ -109,7 +109,7 @@ class OutputWriter:
             prompt_logprobs=None if scores is None or aborted else self._prompt_logprobs(prompt, scores),
             num_cached_tokens=live.cached_tokens or 0,
             prefill="exact" if admitted.decoder_start == 0 else "bounded",
-            replay=self._replay if live.cached_tokens else None,
+            replay=self._replay if live.replayed else None,
             metrics=RequestMetrics(
                 first_token=finished if live.first_token is None else live.first_token,
                 finished=finished,

@@ -118,6 +118,7 @@ class LiveRequest:
         "preemptions",
         "prompt_scores",
         "queued",
+        "replayed",
         "running",
     )
 
@@ -131,6 +132,7 @@ class LiveRequest:
         self.first_token: float | None = None  # seconds since arrival
         self.preemptions = 0
         self.cached_tokens: int | None = None  # that the first answer's first stay was spared; None: not yet begun
+        self.replayed = False  # whether any answer began at a prefix hit, in any of its stays
         self.running: dict[int, Sequence] = {}  # by scheduler handle
         self.outputs: dict[int, CompletionOutput] = {}  # finished answers by index
         self.prompt_scores: PromptScores | None = None

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepinfer_core.api.errors import ConfigError, PluginError, nearest
+from deepinfer_core.api.errors import ConfigError, PluginError, nearest, shown
 
 if TYPE_CHECKING:
     from deepinfer_core.plugin.registry import Registry
@@ -23,10 +23,15 @@ def resolve_model(name: str, registry: Registry) -> Path:
     """
     if name in registry.model_sources:
         return _from_source(name, registry)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path.resolve()
-    if path.exists():
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path.resolve()
+        is_file = path.exists()
+    except (OSError, RuntimeError) as error:  # too long a name, a folder that may not be looked into, nobody's home
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"model {shown(name)} cannot be looked up: {reason}; give a folder") from error
+    if is_file:
         raise ConfigError(f"model {name!r} is a file: give the folder that holds config.json and the tensors")
     if _HUB_NAME.fullmatch(name) and not name.startswith("."):
         return _from_hub_cache(name, registry)
@@ -44,7 +49,7 @@ def _from_source(name: str, registry: Registry) -> Path:
 def _from_hub_cache(name: str, registry: Registry) -> Path:
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
     except ImportError as error:
         raise ConfigError(
             f"{_unknown(name, registry)}; it could be a hub name, which needs the package huggingface_hub to be found "
@@ -52,6 +57,8 @@ def _from_hub_cache(name: str, registry: Registry) -> Path:
         ) from error
     try:
         return Path(snapshot_download(name, local_files_only=True))
+    except HFValidationError as error:
+        raise ConfigError(f"{_unknown(name, registry)}; it is no hub name either: {error}") from error
     except LocalEntryNotFoundError as error:
         raise ConfigError(
             f"{_unknown(name, registry)}; as a hub name it is not in the local cache either: "

@@ -43,7 +43,7 @@ def choose_backend(registry: Registry, requested: str | None, environment: Envir
 
     Raises `PluginError` when what was asked for or recorded cannot run, and when two accelerators could.
     """
-    if requested:
+    if requested is not None:
         return _named(registry, requested, "asked for")
     if environment.backend:
         return _named(registry, environment.backend, "asked for by DEEPINFER_BACKEND")

@@ -181,6 +181,10 @@ def test_without_a_tokenizer_texts_are_refused_by_name(
 def test_a_constraint_nobody_enforces_is_refused_by_its_kind() -> None:
     with pytest.raises(UnsupportedRequest, match="constraint kind 'regex' is not enforced by any installed plugin"):
         admit(constraint={"regex": "a"})
+    with pytest.raises(UnsupportedRequest, match=r"did you mean 'regex'\?; enforced: json, regex; install"):
+        admission(constraints={"json": object(), "regex": object()}).admit(
+            Request("r", prompt_token_ids=(2,), params=SamplingParams(constraint={"regexp": "a"}))
+        )
 
 
 def test_params_of_another_type_are_refused() -> None:

@@ -159,6 +159,15 @@ def test_strict_refuses_what_would_run_on_a_reference(tmp_path: Path) -> None:
     assert setup.backend.device.closed == 1
 
 
+def test_strict_refuses_a_variable_that_nobody_reads(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, **{name: spec.reference for name, spec in CATALOGUE.items()})
+    variables = {"DEEPINFER_BACKENT": "cpu"}
+    assert "DEEPINFER_BACKENT is not one of ours; did you mean" in refused(setup, variables=variables, strict=True)
+    built = setup.build(variables)
+    assert any("DEEPINFER_BACKENT" in line for line in built.report)
+    built.close()
+
+
 def test_strict_accepts_a_backend_with_every_kernel(tmp_path: Path) -> None:
     setup = Setup(tmp_path, **{name: spec.reference for name, spec in CATALOGUE.items()})
     setup.build(strict=True).close()

@@ -196,8 +196,20 @@ def test_logits_that_are_not_numbers_fail_one_request(overlap: bool, n: int) -> 
     kit = make_kit(Sizes(overlap=overlap), model=FakeModel(poison_token=POISON))
     requests = neighbours()
     requests.insert(2, request([11, POISON], "bad", n=n, max_tokens=9))
-    assert_only(run(kit, requests), GenerationError, "after 0 tokens")
+    place = "after 0 tokens of the answer" if n == 1 else "for one of the 3 answers"
+    assert_only(run(kit, requests), GenerationError, place)
     kit.assert_idle()
+
+
+def test_which_answer_fails_first_shows_in_no_error() -> None:
+    """Of many answers some fail, after more or fewer tokens; which of them is first depends on the room."""
+    one = request([11, 12], "bad", n=12, seed=3, max_tokens=30, ignore_eos=True)
+    texts = set()
+    for sizes in (ROOMY, Sizes(slots=1), Sizes(slots=3, step_tokens=2), Sizes(slots=12, overlap=False)):
+        (output,) = run(make_kit(sizes, model=FakeModel(poison_token=POISON)), [one])
+        assert isinstance(output.error, GenerationError)
+        texts.add(str(output.error))
+    assert len(texts) == 1
 
 
 def test_prompt_logits_that_are_not_numbers_fail_the_request() -> None:

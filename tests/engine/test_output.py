@@ -68,6 +68,38 @@ def test_the_stop_string_is_kept_when_asked_for() -> None:
     assert answer(ids("xyzz"), stop="yz", include_stop=True).text == "xyz"
 
 
+@pytest.mark.parametrize(
+    ("said", "stops", "text", "kept", "reason"),
+    [
+        ("xyz", ["xyz"], "", "xyz", "xyz"),  # the whole answer
+        ("xyz", ["xyzz"], "xyz", "xyz", None),  # longer than the answer
+        ("xabcd", ["bcd", "abc"], "x", "xabc", "abc"),  # overlapping: what is completed first
+        ("xabcd", ["abcd", "bc"], "xa", "xabc", "bc"),
+        ("xab", ["b", "ab"], "x", "xab", "ab"),  # completed together: the longest
+        ("xab", ["ab", "ab", "b"], "x", "xab", "ab"),  # given twice
+        ("aaaa", ["aa"], "", "aa", "aa"),
+        ("x ab ab", [" ab"], "x", "x ab", " ab"),
+        ("x1", ["1", "\ud7ff", "e\u0301"], "x", "x1", "1"),
+    ],
+)
+@pytest.mark.parametrize("include", [False, True])
+def test_of_several_stops_the_one_that_is_completed_first_ends_the_text(
+    said: str, stops: list[str], text: str, kept: str, reason: str | None, include: bool
+) -> None:
+    got = answer(ids(said), stop=stops, include_stop=include, max_tokens=len(ids(said)))
+    assert (got.text, got.stop_reason) == (kept if include else text, reason)
+    assert got.finish_reason == ("length" if reason is None else "stop")
+
+
+@pytest.mark.parametrize(
+    ("low", "text"), [(0, "xy"), (1, "xy"), (2, "xyxy"), (3, "xyxy"), (4, "xyxyxy"), (6, "xyxyxy")]
+)
+def test_a_stop_before_min_tokens_is_text_that_is_kept(low: int, text: str) -> None:
+    got = answer(ids("xyxyxy"), stop="xy", min_tokens=low, max_tokens=6, include_stop=True)
+    assert got.text == text
+    assert answer(ids("xyxyxy"), stop="xy", min_tokens=low, max_tokens=6).text == (text[:-2] if low < 6 else text)
+
+
 def test_ids_and_logprobs_end_with_the_token_that_completed_the_stop() -> None:
     tokens = ids("x y abz")  # " ab" is one token: the stop ends inside it
     got = answer(tokens, stop="y a", logprobs=1)

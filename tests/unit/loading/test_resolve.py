@@ -41,6 +41,14 @@ def test_a_file_is_not_a_model(registry, tmp_path):
         resolve_model(str(tmp_path / "model.safetensors"), registry)
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a/" + "b" * 5000, "~nobody-here/model", "a\0b", "a\ud83d", " "])
+def test_no_name_is_more_than_a_wrong_name(registry, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match="model"):
+        resolve_model(name, registry)
+
+
 def test_an_unknown_name_says_the_nearest_and_what_failed(registry):
     registry.failures.append("plugin 'zoo' failed to load: no animals")
     with pytest.raises(ConfigError, match=r"'demmo'.*did you mean 'demo'\?; model sources: demo; plugin 'zoo'"):
@@ -67,6 +75,13 @@ def test_a_hub_name_that_is_not_there_says_how_to_get_it(registry, tmp_path, mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match="hf download someone/absent"):
         resolve_model("someone/absent", registry)
+
+
+@pytest.mark.parametrize("name", ["a--b/c", "a..b/c", "-a/b", "a/b.git", "a/" + "b" * 200])
+def test_what_no_hub_takes_is_a_wrong_name(registry, name):
+    pytest.importorskip("huggingface_hub")
+    with pytest.raises(ConfigError, match="there is no model .* it is no hub name either"):
+        resolve_model(name, registry)
 
 
 def test_without_the_hub_client_a_hub_name_is_an_error_that_says_so(registry, monkeypatch):

@@ -93,6 +93,11 @@ def test_the_request_comes_before_the_variable_and_that_before_the_record(choose
     assert choose(*backends).backend.name == "host"
 
 
+def test_an_empty_name_is_a_name_that_nobody_has(choose):
+    with pytest.raises(PluginError, match="no plugin registers the backend ''; registered: host"):
+        choose(HOST, requested="")
+
+
 def test_asking_by_name_touches_no_other_backend(choose):
     other = FakeBackend("blue")
     choose(HOST, FakeBackend("red"), other, requested="red")
