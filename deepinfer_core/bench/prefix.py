@@ -1,4 +1,4 @@
-"""What a prefix hit saves: the time to the first token of prompts that begin alike, with nothing cached and with a hit."""
+"""What a prefix hit saves: the time to the first token of prompts that begin alike, cold and with a hit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a decode step costs the host, at a steady number of running requests: plan, build and commit. No device. With and
-without the prefix cache, whose steps alternate, so that both see the same machine."""
+"""What a decode step costs the host, at a steady number of running requests: plan, build and commit, without a device.
+With and without the prefix cache, whose steps alternate, so that both see the same machine."""
 
 from __future__ import annotations
 
@@ -123,6 +123,7 @@ def render(costs: Sequence[ScheduleCost]) -> str:
     for c in costs:
         prefixes = "cached" if c.prefix_cache else "-"
         lines.append(
-            f"{c.running:7d} {prefixes:>9} {c.plan:9.1f} {c.build:10.1f} {c.commit:11.1f} {c.total:10.1f} {c.total_p99:8.1f}"
+            f"{c.running:7d} {prefixes:>9} {c.plan:9.1f} {c.build:10.1f} {c.commit:11.1f} {c.total:10.1f} "
+            f"{c.total_p99:8.1f}"
         )
     return "\n".join(lines)

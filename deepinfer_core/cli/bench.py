@@ -41,7 +41,8 @@ def configure(parser: ArgumentParser) -> None:
     ops.set_defaults(measure=_ops)
 
     prefix = what.add_parser("prefix", help="time to the first token, with and without a prefix hit")
-    prefix.add_argument("--prompt-tokens", type=_counts, default=[512, 1024, 2048], metavar="N,N", help="of each prompt")
+    lengths = [512, 1024, 2048]
+    prefix.add_argument("--prompt-tokens", type=_counts, default=lengths, metavar="N,N", help="of each prompt")
     prefix.add_argument("--repeats", type=count, default=5, metavar="N", help="prompts of each length (default: 5)")
     prefix.set_defaults(measure=_prefix)
 

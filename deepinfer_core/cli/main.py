@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "deepinfer_core.cli.timeline",
         "show how the host's work overlaps with the device's: a trace, a picture, a summary",
     ),
-    "bench": ("deepinfer_core.cli.bench", "measure the scheduler, whole answers, or single operations"),
+    "bench": ("deepinfer_core.cli.bench", "measure the scheduler, whole answers, prefix hits, or single operations"),
     "doctor": (
         "deepinfer_core.cli.doctor",
         "check the installation: versions, plugins, backends, and one computation on the chosen device",

@@ -1,4 +1,4 @@
-"""Prefix hits on a DeepSeek-V4.1 checkpoint: bit for bit the cold answer, whatever the formats, the chunks and the room."""
+"""Prefix hits on a DeepSeek-V4.1 checkpoint: bit for bit the cold answer, whatever the formats, chunks and room."""
 
 from __future__ import annotations
 

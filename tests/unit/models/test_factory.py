@@ -8,7 +8,7 @@ from made_checkpoints import TINY, shard_name, tiny_config, tiny_tensors, write_
 from model_driver import Driver, load_model
 
 from deepinfer_core.api.errors import CheckpointError
-from deepinfer_core.interfaces.model import ModelInfo
+from deepinfer_core.interfaces.model import ModelInfo, WindowReach
 from deepinfer_core.interfaces.ops import WeightFormat
 from deepinfer_core.models.deepseek_v41.factory import DeepseekV41Factory
 
@@ -47,6 +47,7 @@ def test_what_the_engine_must_know():
         decoder_rows=28,
         max_drafts=5,
         stored_bytes=sum(t.numel() * t.element_size() for t in tiny_tensors().values()),
+        reach=WindowReach(keys=5 * 15, kept=6 * 15, logits=8 * 15),
         num_experts=8,
         weight_formats=(WeightFormat.BF16, WeightFormat.FP8, WeightFormat.FP4),
     )

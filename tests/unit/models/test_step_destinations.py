@@ -34,8 +34,9 @@ def test_a_ring_takes_the_last_rows_of_each_request(segments, ring_rows, padding
     assert len(set(written)) == len(written)
 
 
-@given(segments=SEGMENTS, ratio=st.sampled_from([1, 2, 4, 8]), padding=st.integers(0, 2))
-def test_an_entry_is_written_at_the_last_token_of_its_group(segments, ratio, padding):
+@given(segments=SEGMENTS, ratio=st.sampled_from([1, 2, 4, 8]), padding=st.integers(0, 2), shared=st.integers(0, 4))
+def test_an_entry_is_written_at_the_last_token_of_its_group(segments, ratio, padding, shared):
+    """Unless the token lies in the first blocks, which are shared."""
     block_rows = 16 // ratio
     table = torch.randperm(SLOTS * 5, generator=torch.Generator().manual_seed(1)).to(torch.int32).view(SLOTS, 5)
     entries = PagedView(torch.empty(0), RowFormat.F32, table, block_rows, ratio)
@@ -44,8 +45,11 @@ def test_an_entry_is_written_at_the_last_token_of_its_group(segments, ratio, pad
         for position in range(first, first + count):
             entry, rest = divmod(position, ratio)
             place = int(table[slot, entry // block_rows]) * block_rows + entry % block_rows
-            expected.append(place if rest == ratio - 1 else -1)
-    assert entry_destination(make_rows(segments, padding), entries).tolist() == expected + [-1] * padding
+            own = position >= 16 * shared
+            expected.append(place if rest == ratio - 1 and own else -1)
+    rows = make_rows(segments, padding)
+    write_start = torch.full((len(rows),), 16 * shared, dtype=torch.int32)
+    assert entry_destination(rows, write_start, entries).tolist() == expected + [-1] * padding
 
 
 def test_a_state_keeps_the_rows_asked_for():

@@ -70,14 +70,10 @@ def _check_hit(plan: StepPlan, i: int, request: SchedulerRequest, limits: Schedu
     assert 0 < start <= shared
     assert start <= first, "a row lies in what was spared"
     assert shared % limits.block_size == 0
-    end = first + int(plan.num_rows[i])
-    if start < request.decoder_start:
-        assert start + rules.key_rows <= shared, "the keys after the hit look before the replay"
-        assert start + rules.kept_rows <= request.decoder_start, "the decoder half looks before the replay"
-    else:
-        assert start + rules.logit_rows <= shared
-        if plan.kind[i] == SegmentKind.PREFILL_LAST:
-            assert start + rules.logit_rows <= end - 1, "the last row's logits look before the replay"
+    assert start + rules.key_rows <= shared, "the keys after the hit look before the replay"
+    if plan.kind[i] == SegmentKind.PREFILL_LAST and start + rules.kept_rows > request.decoder_start:
+        last = first + int(plan.num_rows[i]) - 1
+        assert start + rules.logit_rows <= last, "the last row's logits look before the replay"
 
 
 def given_blocks(plan: StepPlan, limits: SchedulerLimits) -> set[int]:

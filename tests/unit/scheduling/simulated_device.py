@@ -1,6 +1,6 @@
 """A device in plain Python for the scheduler's tests. It runs step plans, remembers what was written to which place of
-which block (the tokens up to there, and whom they may be shared with), and refuses a step whose rows would not read back
-their own history."""
+which block (the tokens up to there, and whom they may be shared with), and refuses a step whose rows would not read
+back their own history."""
 
 from __future__ import annotations
 

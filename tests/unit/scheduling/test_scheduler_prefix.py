@@ -40,8 +40,7 @@ def test_a_prompt_that_comes_again_spares_all_full_blocks_but_its_last_token(len
 def test_a_hit_spares_what_the_rules_leave(length: int, rules: PrefixRules) -> None:
     start = max(0, length - 3)
     hit = length // B * B
-    late = min(hit, length - 1) - rules.logit_rows
-    spared = late if late >= start else min(hit - rules.key_rows, start - rules.kept_rows)
+    spared = min(hit - rules.key_rows, max(start - rules.kept_rows, length - 1 - rules.logit_rows))
     one = driver(rules)
     cached_of(one, prompt(length), decoder_start=start)
     assert cached_of(one, prompt(length), decoder_start=start) == max(0, spared)
@@ -118,7 +117,7 @@ def test_a_hit_never_counts_a_block_twice_when_room_is_short() -> None:
     one = driver(num_blocks=4, max_length=16)
     cached_of(one, prompt(3 * B), new=1)
     # Its three cached blocks are all that is left but one: they cannot both be shared and be given out.
-    one.add(prompt(3 * B) + [1, 2], 2, salt=0, decoder_start=3 * B)
+    one.add([*prompt(3 * B), 1, 2], 2, salt=0, decoder_start=3 * B)
     one.add(prompt(2 * B, 5), 2, salt=0)
     one.drain(depth=1)
 
@@ -176,4 +175,4 @@ def test_the_simulated_device_tells_prefixes_apart() -> None:
     cached_of(one, prompt(B))
     one.device.cells = {place: (key, (*tokens[:-1], 99)) for place, (key, tokens) in one.device.cells.items()}
     with pytest.raises(AssertionError, match="not its own history"):
-        cached_of(one, prompt(B) + [1], decoder_start=B)
+        cached_of(one, [*prompt(B), 1], decoder_start=B)
