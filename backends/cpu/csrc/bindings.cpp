@@ -5,7 +5,7 @@
 using namespace deepinfer_cpu;
 
 PYBIND11_MODULE(_kernels, m) {
-    m.doc() = "CPU kernels over raw addresses; see deepinfer_cpu/kernels.py";
+    m.doc() = "The CPU kernels; see deepinfer_cpu/kernels/. Import torch first.";
     m.def("set_threads", &set_threads);
     m.def("threads", &threads);
     py::class_<Table> table(m, "Table");
@@ -13,8 +13,8 @@ PYBIND11_MODULE(_kernels, m) {
     table.def_property_readonly("isa", &Table::isa);
     bind_matrices(table);
     bind_attention(table);
+    bind_streams(table);
     bind_rows(table);
-    bind_cache(table);
     bind_lookup(table);
     bind_sampling(table);
 }

@@ -2,6 +2,7 @@
 // deepinfer_core/ops/formats.py: E4M3 saturates, scales round up to a power of two, E2M1 ties as listed there.
 #pragma once
 
+#include <bit>
 #include <cfloat>
 
 #include "vec.hpp"
@@ -21,10 +22,19 @@ static inline uint32_t to_bits(float x) {
     return bits;
 }
 
+struct E8m0Table {
+    float value[256];
+    constexpr E8m0Table() : value{} {
+        for (uint32_t byte = 0; byte < 256; ++byte)
+            value[byte] = std::bit_cast<float>(byte == 0 ? 0x00400000 : byte == 255 ? 0x7fc00000 : byte << 23);
+    }
+};
+
+constexpr E8m0Table kE8m0;
+
 // 2^(byte - 127); 0 is the subnormal 2^-127 and 255 is NaN.
 static inline float e8m0(uint8_t byte) {
-    if (byte == 255) return NAN;
-    return byte == 0 ? 0x1p-127f : from_bits(uint32_t(byte) << 23);
+    return kE8m0.value[byte];
 }
 
 static inline float bf16(uint16_t half) {
@@ -69,23 +79,12 @@ static inline uint8_t e8m0_byte(float power) {
 }
 
 // The largest magnitude of n numbers (n a multiple of kLanes), infinity counting as the largest finite number; NaN
-// where there is one.
+// where there is one. Magnitudes are ordered like their bits, with infinity and then NaN above all.
 static inline float max_abs(const float* x, int n) {
-    vf most = {};
-    vi unordered = {};
-    for (int i = 0; i < n; i += kLanes) {
-        const vf a = absolute(load(x + i));
-        most = maximum(a, most);
-        unordered |= a != a;
-    }
-    float lanes[kLanes], largest = 0;
-    int32_t bad = 0;
-    store(lanes, most);
-    for (int i = 0; i < kLanes; ++i) {
-        largest = lanes[i] > largest ? lanes[i] : largest;
-        bad |= unordered[i];
-    }
-    return bad ? NAN : largest > FLT_MAX ? FLT_MAX : largest;
+    vi most = {};
+    for (int i = 0; i < n; i += kLanes) most = maximum((vi)absolute(load(x + i)), most);
+    const int32_t bits = largest(most), infinity = 0x7f800000;
+    return bits > infinity ? NAN : bits == infinity ? FLT_MAX : from_bits(uint32_t(bits));
 }
 
 // The scale of one block of 32 values stored as E4M3.
@@ -112,14 +111,27 @@ static inline uint8_t to_e2m1(float x) {
     return uint8_t(code | (std::signbit(x) ? 8 : 0));
 }
 
-// n E4M3 numbers (n a multiple of kLanes) times `scale`.
-static inline void decode_e4m3(const uint8_t* data, int n, float scale, float* out) {
-    for (int i = 0; i < n; i += kLanes) store(out + i, load_e4m3(data + i) * splat(kE4M3Unit) * splat(scale));
+// 32 E4M3 numbers times `scale`. The unit apart, since its product with a large scale would be infinity.
+static inline void decode_e4m3(const uint8_t* data, float scale, float* out) {
+    vf v[kBlockVectors];
+    load_e4m3(data, v);
+    for (int i = 0; i < kBlockVectors; ++i) store(out + i * kLanes, v[i] * splat(kE4M3Unit) * splat(scale));
 }
 
-// n E2M1 numbers (n a multiple of 16), two a byte, low nibble first, times `scale`.
-static inline void decode_e2m1(const uint8_t* data, int n, float scale, float* out) {
-    for (int i = 0; i < n; i += kLanes) store(out + i, load_e2m1(data + i / 2) * splat(scale));
+// 32 E2M1 numbers, two a byte, low nibble first, times `scale`.
+static inline void decode_e2m1(const uint8_t* data, float scale, float* out) {
+    vf v[kBlockVectors];
+    load_e2m1(data, splat(scale), v);
+    for (int i = 0; i < kBlockVectors; ++i) store(out + i * kLanes, v[i]);
+}
+
+// The same of 16 numbers.
+static inline void decode_half_e2m1(const uint8_t* data, float scale, float* out) {
+    uint8_t padded[16] = {};
+    float numbers[32];
+    std::memcpy(padded, data, 8);
+    decode_e2m1(padded, scale, numbers);
+    std::memcpy(out, numbers, 16 * sizeof(float));
 }
 
 static inline void decode_bf16(const uint8_t* data, int64_t n, float* out) {
@@ -157,13 +169,13 @@ static inline void decode_row(RowFormat format, const uint8_t* row, int64_t dim,
             decode_bf16(row, dim, out);
             return;
         case RowFormat::FP8_E8M0_32:
-            for (int64_t i = 0; i < dim; i += 32) decode_e4m3(row + i, 32, e8m0(row[dim + i / 32]), out + i);
+            for (int64_t i = 0; i < dim; i += 32) decode_e4m3(row + i, e8m0(row[dim + i / 32]), out + i);
             return;
         case RowFormat::FP4_E4M3_16:
-            for (int64_t i = 0; i < dim; i += 16) decode_e2m1(row + i / 2, 16, e4m3(row[dim / 2 + i / 16]), out + i);
+            for (int64_t i = 0; i < dim; i += 16) decode_half_e2m1(row + i / 2, e4m3(row[dim / 2 + i / 16]), out + i);
             return;
         case RowFormat::FP4_E8M0_32:
-            for (int64_t i = 0; i < dim; i += 32) decode_e2m1(row + i / 2, 32, e8m0(row[dim / 2 + i / 32]), out + i);
+            for (int64_t i = 0; i < dim; i += 32) decode_e2m1(row + i / 2, e8m0(row[dim / 2 + i / 32]), out + i);
             return;
     }
 }

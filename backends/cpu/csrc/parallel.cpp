@@ -1,12 +1,15 @@
 // A pool of persistent workers that sleep on an atomic between jobs. They spin a little first, since the next kernel of
-// a step usually follows within microseconds.
+// a step usually follows within microseconds. A job never waits for a worker that has not taken a task of it: where
+// waking one takes longer than the job, the calling thread has done all tasks by then.
 #include "parallel.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -16,25 +19,11 @@
 namespace deepinfer_cpu {
 namespace {
 
+using Task = std::function<void(int64_t)>;
+
 constexpr int kSpins = 2000;
-constexpr int64_t kWorthWaking = 1 << 18;  // scalar operations: some tens of microseconds
-
-struct Job {
-    const std::function<void(int64_t)>* task;
-    int64_t count;
-    std::atomic<int64_t> next{0};
-    std::atomic<bool> failed{false};
-    std::exception_ptr error{};  // of the first task that failed; written by the thread that set `failed`
-
-    void work() {
-        try {
-            for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) (*task)(i);
-        } catch (...) {
-            next.store(count);  // the other threads end too
-            if (!failed.exchange(true)) error = std::current_exception();
-        }
-    }
-};
+constexpr int64_t kWorthSharing = 1 << 19;  // scalar operations: some twenty microseconds
+constexpr int32_t kStop = -1;
 
 void pause() {
 #if defined(__x86_64__)
@@ -46,57 +35,86 @@ class Pool {
   public:
     void resize(int workers) {
         if (workers == static_cast<int>(workers_.size())) return;
-        stopping_.store(true);
-        announce();
+        publish(kStop);
         for (auto& worker : workers_) worker.join();
         workers_.clear();
-        stopping_.store(false);
-        for (int i = 0; i < workers; ++i) workers_.emplace_back([this, seen = generation_.load()] { loop(seen); });
+        left_.store(0);
+        for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { loop(); });
     }
 
-    void run(Job& job) {
-        job_ = &job;
-        busy_.store(static_cast<int>(workers_.size()));
-        announce();
-        job.work();
-        wait_idle();
-        if (job.error) std::rethrow_exception(job.error);
+    void run(const Task& task, int32_t count) {
+        task_ = &task;
+        count_ = count;
+        done_.store(0, std::memory_order_relaxed);
+        publish(count);
+        work();
+        for (int32_t done = done_.load(std::memory_order_acquire); done != count;
+             done = done_.load(std::memory_order_acquire))
+            await_change(done_, done);
+        if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
     }
 
   private:
-    void announce() {
-        generation_.fetch_add(1);
-        generation_.notify_all();
+    void publish(int32_t left) {
+        left_.store(left, std::memory_order_release);
+        left_.notify_all();
     }
 
-    void wait_idle() {
-        for (int left = busy_.load(); left != 0; left = busy_.load()) await_change(busy_, left);
+    // Takes one of the tasks that are left, if any. Until it is reported to `finish`, the job's fields stay.
+    bool take(int64_t& task) {
+        int32_t left = left_.load(std::memory_order_relaxed);
+        while (left > 0)
+            if (left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) {
+                task = count_ - left;
+                return true;
+            }
+        return false;
     }
 
-    template <class Value>
-    static void await_change(std::atomic<Value>& flag, Value old) {
+    void finish(int32_t tasks) {
+        const int32_t count = count_;
+        if (done_.fetch_add(tasks, std::memory_order_acq_rel) + tasks == count) done_.notify_one();
+    }
+
+    void work() {
+        for (int64_t task; take(task);) {
+            int32_t finished = 1;
+            try {
+                (*task_)(task);
+            } catch (...) {
+                if (const int32_t untaken = left_.exchange(0, std::memory_order_acq_rel); untaken > 0)
+                    finished += untaken;
+                std::lock_guard<std::mutex> lock(failing_);
+                if (!error_) error_ = std::current_exception();
+            }
+            finish(finished);
+        }
+    }
+
+    static void await_change(std::atomic<int32_t>& flag, int32_t old) {
         for (int i = 0; i < kSpins; ++i) {
             if (flag.load(std::memory_order_acquire) != old) return;
             pause();
         }
-        flag.wait(old);
+        flag.wait(old, std::memory_order_acquire);
     }
 
-    void loop(uint64_t seen) {
+    void loop() {
         for (;;) {
-            await_change(generation_, seen);
-            seen = generation_.load();
-            if (stopping_.load()) return;
-            job_->work();
-            if (busy_.fetch_sub(1) == 1) busy_.notify_one();
+            await_change(left_, 0);
+            if (left_.load(std::memory_order_acquire) == kStop) return;
+            work();
         }
     }
 
     std::vector<std::thread> workers_;
-    std::atomic<uint64_t> generation_{0};
-    std::atomic<int> busy_{0};
-    std::atomic<bool> stopping_{false};
-    Job* job_ = nullptr;
+    std::atomic<int32_t> left_{0};  // tasks of the job that nobody has taken, or kStop
+    std::atomic<int32_t> done_{0};  // tasks of the job that have ended
+    // The job: written while no task is left to take.
+    const Task* task_ = nullptr;
+    int32_t count_ = 0;
+    std::mutex failing_;
+    std::exception_ptr error_{};  // of the first task that failed
 };
 
 struct State {
@@ -140,14 +158,14 @@ int threads() {
 void parallel_for(int64_t count, int64_t work, const std::function<void(int64_t)>& task) {
     State& s = state();
     const int wanted = s.threads.load();
-    if (wanted == 1 || count <= 1 || work < kWorthWaking) {
+    if (wanted == 1 || count <= 1 || work < kWorthSharing) {
         for (int64_t i = 0; i < count; ++i) task(i);
         return;
     }
+    assert(count <= INT32_MAX);
     std::lock_guard<std::mutex> lock(s.mutex);
     s.pool.resize(wanted - 1);
-    Job job{&task, count};
-    s.pool.run(job);
+    s.pool.run(task, static_cast<int32_t>(count));
 }
 
 }  // namespace deepinfer_cpu

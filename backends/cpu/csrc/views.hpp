@@ -1,4 +1,4 @@
-// Plain views of what the kernels read and write. Nothing here owns memory or checks anything: the Python wrappers do.
+// Plain views of what the kernels read and write. Nothing here owns memory or checks anything: bind/ has checked.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-"""The CPU kernels: each agrees with its reference on every case, on every instruction set that runs here, and gives a
-row the same bits whatever rows and threads surround it."""
+"""The CPU kernels: each agrees with its reference on every case, on every instruction set that runs here, in any
+program. That a row's bits are its own is in `test_row_invariance.py`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
-from deepinfer_core.interfaces.ops import OpCase, Rows, Weight, WeightFormat
+from deepinfer_core.interfaces.ops import OpCase, Weight, WeightFormat
 from deepinfer_core.ops.cases import Maker
 from deepinfer_core.ops.catalogue import CATALOGUE
 from deepinfer_core.ops.table import resolve
@@ -169,89 +167,6 @@ if child:
 
 def bits(x: Tensor) -> Tensor:
     return x.contiguous().view(torch.uint8) if x.numel() else x
-
-
-# For each op with rows: (inputs for `rows` rows, how to call it on a subset of them).
-RowCall = Callable[[Tensor], list[Tensor]]
-
-
-def _row_calls(rows: int) -> dict[str, RowCall]:
-    make, k = Maker(CPU, torch.float32, 5), kernels()
-    x, streams = make.normal(rows, 160), make.normal(rows, 4, 32)
-    heads, vector = make.normal(rows, 3, 64), make.normal(rows, 32)
-    pre, comb = make.normal(rows, 4), make.normal(rows, 4, 4)
-    position = make.integers(0, 4000, rows, dtype=torch.int32)
-    fp8, fp4, bf16 = (make.weight(f, 96, 160) for f in (WeightFormat.FP8, WeightFormat.FP4, WeightFormat.BF16))
-    down = make.weight(WeightFormat.FP8, 160, 96)
-    grouped = make.weight(WeightFormat.FP8, 3 * 32, 64)
-    fn, base, scale = make.normal(24, 128, scale=0.05), make.normal(24), make.normal(3)
-    gate, bias = make.weight(WeightFormat.BF16, 7, 160), make.normal(7, scale=0.1)
-    norm, freq = make.normal(160), torch.linspace(1, 0.01, 16)
-    key, weights = make.normal(rows, 128), make.normal(4, 32)
-    experts = _expert_call(make, x, rows)
-    return {
-        "linear fp8": lambda i: [k["linear"](x[i], fp8, True)],
-        "linear fp4": lambda i: [k["linear"](x[i], fp4, True)],
-        "linear bf16": lambda i: [k["linear"](x[i], bf16, False)],
-        "lm_head": lambda i: [k["lm_head"](x[i], bf16)],
-        "grouped_linear": lambda i: [k["grouped_linear"](heads[i], grouped)],
-        "gated_mlp": lambda i: [k["gated_mlp"](x[i], fp8, fp8, down, 10.0, True)],
-        "route": lambda i: list(k["route"](x[i], gate, bias, 3, 1.5)),
-        "experts": experts,
-        "rms_norm": lambda i: [k["rms_norm"](x[i], norm, 1e-20)],
-        "apply_rope": lambda i: [k["apply_rope"](heads[i], position[i], freq)],
-        "hc_mixes": lambda i: list(k["hc_mixes"](streams[i], fn, base, scale, 1e-20, 1e-6, 20)),
-        "hc_collapse": lambda i: [k["hc_collapse"](streams[i], pre[i])],
-        "hc_expand": lambda i: [k["hc_expand"](vector[i], streams[i], pre[i], comb[i])],
-        "engram_gate": lambda i: [k["engram_gate"](streams[i], key[i], vector[i], weights, weights, 1e-20)],
-    }
-
-
-def _expert_call(make: Maker, x: Tensor, rows: int) -> RowCall:
-    k, top_k = kernels(), 2
-    chosen, routing = make.integers(0, 5, rows, top_k, dtype=torch.int32), make.normal(rows, top_k).abs()
-    w1, w3 = (make.weight(WeightFormat.FP4, 5, 64, 160) for _ in range(2))
-    w2 = make.weight(WeightFormat.FP4, 5, 160, 64)
-
-    def call(i: Tensor) -> list[Tensor]:
-        order, offsets = k["moe_permute"](chosen[i], 5)
-        y = k["experts"](x[i], order, offsets, routing[i], w1, w3, w2, 10.0, True)
-        return [k["moe_combine"](y, order, top_k)]
-
-    return call
-
-
-@pytest.mark.parametrize("name", sorted(_row_calls(1)))
-@settings(max_examples=15, deadline=None)
-@given(data=st.data())
-def test_a_rows_bits_do_not_depend_on_its_batch(name: str, data: st.DataObject) -> None:
-    rows = data.draw(st.integers(1, 70))
-    subset = torch.tensor(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=rows)))
-    call = _row_calls(rows)[name]
-    for whole, part in zip(call(torch.arange(rows)), call(subset), strict=True):
-        assert bits(whole[subset]).equal(bits(part))
-
-
-@pytest.mark.parametrize("name", ["sparse_attention", "index_scores", "select_blocks", "select_topk"])
-@settings(max_examples=15, deadline=None)
-@given(drawn=st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
-def test_a_rows_attention_does_not_depend_on_its_batch(name: str, drawn: list[int]) -> None:
-    for case in CATALOGUE[name].cases(CPU, torch.float32, seed=6):
-        rows = case.args[0].shape[0]
-        if rows == 0:
-            continue
-        subset = torch.tensor(drawn) % rows
-        whole = kernels()[name](*case.args, **case.kwargs)
-        args = (take(x, subset, rows) for x in case.args)
-        part = kernels()[name](*args, **{key: take(x, subset, rows) for key, x in case.kwargs.items()})
-        assert bits(whole[subset]).equal(bits(part)), case.name
-
-
-def take(x: object, subset: Tensor, rows: int) -> object:
-    """The subset of whatever has one entry a row; pools, weights and numbers stay."""
-    if isinstance(x, Rows):
-        return Rows(*(getattr(x, f.name)[subset].contiguous() for f in fields(Rows)))
-    return x[subset] if isinstance(x, Tensor) and x.shape[:1] == (rows,) else x
 
 
 def test_fp8_weights_are_decoded_exactly(isa: str) -> None:

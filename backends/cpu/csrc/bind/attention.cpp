@@ -1,43 +1,80 @@
-// The Python face of attention and the indexer.
+// The Python face of attention, the indexer and key-value compression.
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
+namespace {
+
+py::object sparse_attention(const Table& k, py::handle q, py::handle r, py::handle view, py::handle entries,
+                            py::handle selected, py::handle sink, float scale) {
+    const Input a(q, Dtype::F32), s(sink, Dtype::F32);
+    const Rows at = rows(r);
+    const Window keys = window(view);
+    const bool sparse = !entries.is_none() && !selected.is_none();
+    const Paged source = sparse ? paged(entries) : Paged{};
+    const Optional chosen(sparse ? selected : py::none(), Dtype::I32);
+    const Output y(a.sizes());
+    released([&] {
+        k->sparse_attention(a.data<float>(), a.size(1), a.size(2), at, keys, sparse ? &source : nullptr,
+                            chosen.data<int32_t>(), chosen.size(1), s.data<float>(), scale, y.data());
+    });
+    return y.as(q);
+}
+
+py::object index_scores(const Table& k, py::handle q, py::handle weights, py::handle keys, py::handle r,
+                        int64_t num_entries) {
+    const Input a(q, Dtype::F32), w(weights, Dtype::F32);
+    const Paged source = paged(keys);
+    const Rows at = rows(r);
+    const Output y({a.size(0), num_entries});
+    released([&] {
+        k->index_scores(a.data<float>(), w.data<float>(), a.size(1), a.size(2), source, at, num_entries, y.data());
+    });
+    return y.tensor();
+}
+
+py::object select_blocks(const Table& k, py::handle scores, py::handle visible, int64_t block_size,
+                         int64_t top_blocks) {
+    const Input a(scores, Dtype::F32), v(visible, Dtype::I32);
+    const int64_t entries = a.size(1);
+    const Output keep({a.size(0), (entries + block_size - 1) / block_size}, Dtype::Bool);
+    released([&] {
+        k->select_blocks(a.data<float>(), a.size(0), entries, v.data<int32_t>(), block_size, top_blocks,
+                         keep.data<uint8_t>());
+    });
+    return keep.tensor();
+}
+
+py::object select_topk(const Table& k, py::handle scores, int64_t top_k, py::handle blocks, int64_t block_size) {
+    const Input a(scores, Dtype::F32);
+    const Optional b(blocks, Dtype::Bool);
+    const Output selected({a.size(0), top_k}, Dtype::I32);
+    released([&] {
+        k->select_topk(a.data<float>(), a.size(0), a.size(1), top_k, b.data<uint8_t>(), b.size(1), block_size,
+                       selected.data<int32_t>());
+    });
+    return selected.tensor();
+}
+
+py::object compress_kv(const Table& k, py::handle u, py::handle gate, py::handle pending, py::handle r, int64_t ratio,
+                       int64_t ring_rows) {
+    const Input a(u, Dtype::F32), g(gate, Dtype::F32), held(pending, Dtype::Stored);
+    const Rows at = rows(r);
+    const Output y(a.sizes());
+    released([&] {
+        k->compress_kv(a.data<float>(), g.data<float>(), a.size(1), held.data<uint8_t>(), at, ratio, ring_rows,
+                       y.data());
+    });
+    return y.tensor();
+}
+
+}  // namespace
 
 void bind_attention(py::class_<Table>& c) {
-    c.def(
-        "sparse_attention",
-        [](const Table& k, Address q, int64_t heads, int64_t dim, const RowsTuple& r, const WindowTuple& w,
-           const std::optional<PagedTuple>& entries, Address selected, int64_t top_k, Address sink, float scale,
-           Address out) {
-            const Paged view = entries ? paged(*entries) : Paged{};
-            k->sparse_attention(at<const float>(q), heads, dim, rows(r), window(w), entries ? &view : nullptr,
-                                at<const int32_t>(selected), top_k, at<const float>(sink), scale, at<float>(out));
-        },
-        Release());
-    c.def(
-        "index_scores",
-        [](const Table& k, Address q, Address weights, int64_t heads, int64_t dim, const PagedTuple& keys,
-           const RowsTuple& r, int64_t num_entries, Address scores) {
-            k->index_scores(at<const float>(q), at<const float>(weights), heads, dim, paged(keys), rows(r), num_entries,
-                            at<float>(scores));
-        },
-        Release());
-    c.def(
-        "select_blocks",
-        [](const Table& k, Address scores, int64_t n, int64_t num_entries, Address visible, int64_t block_size,
-           int64_t top_blocks, Address keep) {
-            k->select_blocks(at<const float>(scores), n, num_entries, at<const int32_t>(visible), block_size,
-                             top_blocks, at<uint8_t>(keep));
-        },
-        Release());
-    c.def(
-        "select_topk",
-        [](const Table& k, Address scores, int64_t n, int64_t num_entries, int64_t top_k, Address blocks,
-           int64_t num_blocks, int64_t block_size, Address selected) {
-            k->select_topk(at<const float>(scores), n, num_entries, top_k, at<const uint8_t>(blocks), num_blocks,
-                           block_size, at<int32_t>(selected));
-        },
-        Release());
+    c.def("sparse_attention", &sparse_attention);
+    c.def("index_scores", &index_scores);
+    c.def("select_blocks", &select_blocks);
+    c.def("select_topk", &select_topk);
+    c.def("compress_kv", &compress_kv);
 }
 
 }  // namespace deepinfer_cpu

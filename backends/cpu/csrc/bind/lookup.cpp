@@ -2,44 +2,63 @@
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
+namespace {
+
+py::object embedding(const Table& k, py::handle tokens, py::handle matrix, py::handle dtype) {
+    const Input t(tokens, Dtype::I64);
+    const Weight w = weight(matrix);
+    const Output y({t.size(0), w.in});
+    released([&] { k->embedding(t.data<int64_t>(), t.size(0), w, y.data()); });
+    return y.as(dtype);
+}
+
+py::object engram_lookup(const Table& k, py::handle matrix, py::handle index, py::handle dtype) {
+    const Input i(index, Dtype::I64);
+    const Weight w = weight(matrix);
+    const Output y({i.size(0), i.size(1) * w.in});
+    released([&] { k->engram_lookup(w, i.data<int64_t>(), i.numel(), y.data()); });
+    return y.as(dtype);
+}
+
+py::object hash_ngrams(const Table& k, py::handle classes, py::handle multipliers, py::handle primes,
+                       py::handle offsets, int64_t pad) {
+    const Input c(classes, Dtype::I64), m(multipliers, Dtype::I64), p(primes, Dtype::I64), o(offsets, Dtype::I64);
+    const Output out({c.size(0), p.size(0)}, Dtype::I64);
+    released([&] {
+        k->hash_ngrams(c.data<int64_t>(), c.size(0), c.size(1), m.data<int64_t>(), p.data<int64_t>(), o.data<int64_t>(),
+                       p.size(0), pad, out.data<int64_t>());
+    });
+    return out.tensor();
+}
+
+py::object gather_history(const Table& k, py::handle tokens, py::handle r, py::handle history, int64_t n) {
+    const Input t(tokens, Dtype::I64), h(history, Dtype::I64);
+    const Rows at = rows(r);
+    const Output out({t.size(0), n}, Dtype::I64);
+    released([&] { k->gather_history(t.data<int64_t>(), at, h.data<int64_t>(), h.size(1), n, out.data<int64_t>()); });
+    return out.tensor();
+}
+
+py::object read_rows(const Table& k, py::handle pool, py::handle index, py::handle format, int64_t dim) {
+    const Input bytes(pool, Dtype::Stored), i(index, Dtype::I64);
+    const RowFormat stored = row_format(format);
+    std::vector<int64_t> sizes = i.sizes();
+    sizes.push_back(dim);
+    const Output y(sizes);
+    released([&] {
+        k->read_rows(bytes.data<uint8_t>(), bytes.size(1), i.data<int64_t>(), i.numel(), dim, stored, y.data());
+    });
+    return y.tensor();
+}
+
+}  // namespace
 
 void bind_lookup(py::class_<Table>& c) {
-    c.def(
-        "embedding",
-        [](const Table& k, Address tokens, int64_t n, const WeightTuple& w, Address y) {
-            k->embedding(at<const int64_t>(tokens), n, weight(w), at<float>(y));
-        },
-        Release());
-    c.def(
-        "engram_lookup",
-        [](const Table& k, const WeightTuple& w, Address index, int64_t n, Address y) {
-            k->engram_lookup(weight(w), at<const int64_t>(index), n, at<float>(y));
-        },
-        Release());
-    c.def(
-        "hash_ngrams",
-        [](const Table& k, Address classes, int64_t rows, int64_t n, Address multipliers, Address primes,
-           Address offsets, int64_t columns, int64_t pad, Address out) {
-            k->hash_ngrams(at<const int64_t>(classes), rows, n, at<const int64_t>(multipliers),
-                           at<const int64_t>(primes), at<const int64_t>(offsets), columns, pad, at<int64_t>(out));
-        },
-        Release());
-    c.def(
-        "gather_history",
-        [](const Table& k, Address tokens, const RowsTuple& r, Address history, int64_t history_rows, int64_t n,
-           Address out) {
-            k->gather_history(at<const int64_t>(tokens), rows(r), at<const int64_t>(history), history_rows, n,
-                              at<int64_t>(out));
-        },
-        Release());
-    c.def(
-        "read_rows",
-        [](const Table& k, Address pool, int64_t row_size, Address index, int64_t n, int64_t dim, int format,
-           Address y) {
-            k->read_rows(at<const uint8_t>(pool), row_size, at<const int64_t>(index), n, dim,
-                         static_cast<RowFormat>(format), at<float>(y));
-        },
-        Release());
+    c.def("embedding", &embedding);
+    c.def("engram_lookup", &engram_lookup);
+    c.def("hash_ngrams", &hash_ngrams);
+    c.def("gather_history", &gather_history);
+    c.def("read_rows", &read_rows);
 }
 
 }  // namespace deepinfer_cpu

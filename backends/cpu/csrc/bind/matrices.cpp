@@ -2,57 +2,92 @@
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
+namespace {
+
+py::object linear(const Table& k, py::handle x, py::handle matrix, bool quantise, py::handle out_dtype) {
+    const Input a(x, Dtype::F32);
+    const Weight w = weight(matrix);
+    const Output y({a.size(0), w.out});
+    released([&] { k->linear(a.data<float>(), a.size(0), w, quantise, y.data()); });
+    return y.as(out_dtype.is_none() ? x : out_dtype);
+}
+
+py::object grouped_linear(const Table& k, py::handle x, py::handle matrix) {
+    const Input a(x, Dtype::F32);
+    const Weight w = weight(matrix);
+    const int64_t groups = a.size(1);
+    const Output y({a.size(0), groups, w.out / groups});
+    released([&] { k->grouped_linear(a.data<float>(), a.size(0), groups, w, y.data()); });
+    return y.as(x);
+}
+
+py::object lm_head(const Table& k, py::handle x, py::handle matrix) {
+    const Input a(x, Dtype::F32);
+    const Weight w = weight(matrix);
+    const Output y({a.size(0), w.out});
+    released([&] { k->linear(a.data<float>(), a.size(0), w, false, y.data()); });
+    return y.tensor();
+}
+
+py::object gated_mlp(const Table& k, py::handle x, py::handle w1, py::handle w3, py::handle w2, float limit,
+                     bool quantise) {
+    const Input a(x, Dtype::F32);
+    const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
+    const Output y({a.size(0), down.out});
+    released([&] { k->gated_mlp(a.data<float>(), a.size(0), gate, up, down, limit, quantise, y.data()); });
+    return y.as(x);
+}
+
+py::object experts(const Table& k, py::handle x, py::handle order, py::handle offsets, py::handle weights,
+                   py::handle w1, py::handle w3, py::handle w2, float limit, bool quantise) {
+    const Input a(x, Dtype::F32), o(order, Dtype::I32), begin(offsets, Dtype::I32), routing(weights, Dtype::F32);
+    const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
+    const Output y({o.size(0), a.size(1)});
+    released([&] {
+        k->experts(a.data<float>(), a.size(0), o.data<int32_t>(), begin.data<int32_t>(), routing.data<float>(),
+                   routing.size(1), begin.size(0) - 1, gate, up, down, limit, quantise, y.data());
+    });
+    return y.tensor();
+}
+
+py::tuple route(const Table& k, py::handle x, py::handle gate, py::handle bias, int64_t top_k, float scale) {
+    const Input a(x, Dtype::F32), b(bias, Dtype::F32);
+    const Weight w = weight(gate);
+    const Output experts({a.size(0), top_k}, Dtype::I32), weights({a.size(0), top_k});
+    released([&] {
+        k->route(a.data<float>(), a.size(0), w, b.data<float>(), top_k, scale, experts.data<int32_t>(), weights.data());
+    });
+    return py::make_tuple(experts.tensor(), weights.tensor());
+}
+
+py::tuple moe_permute(const Table& k, py::handle experts, int64_t num_experts) {
+    const Input e(experts, Dtype::I32);
+    const int64_t count = e.numel();
+    const Output order({count}, Dtype::I32), offsets({num_experts + 1}, Dtype::I32);
+    released(
+        [&] { k->moe_permute(e.data<int32_t>(), count, num_experts, order.data<int32_t>(), offsets.data<int32_t>()); });
+    return py::make_tuple(order.tensor(), offsets.tensor());
+}
+
+py::object moe_combine(const Table& k, py::handle y, py::handle order, int64_t top_k) {
+    const Input a(y, Dtype::F32), o(order, Dtype::I32);
+    const int64_t rows = a.size(0) / top_k, dim = a.size(1);
+    const Output out({rows, dim});
+    released([&] { k->moe_combine(a.data<float>(), o.data<int32_t>(), rows, top_k, dim, out.data()); });
+    return out.tensor();
+}
+
+}  // namespace
 
 void bind_matrices(py::class_<Table>& c) {
-    c.def(
-        "linear",
-        [](const Table& k, Address x, int64_t n, const WeightTuple& w, bool quantise, Address y) {
-            k->linear(at<const float>(x), n, weight(w), quantise, at<float>(y));
-        },
-        Release());
-    c.def(
-        "grouped_linear",
-        [](const Table& k, Address x, int64_t n, int64_t groups, const WeightTuple& w, Address y) {
-            k->grouped_linear(at<const float>(x), n, groups, weight(w), at<float>(y));
-        },
-        Release());
-    c.def(
-        "gated_mlp",
-        [](const Table& k, Address x, int64_t n, const WeightTuple& w1, const WeightTuple& w3, const WeightTuple& w2,
-           float limit, bool quantise, Address y) {
-            k->gated_mlp(at<const float>(x), n, weight(w1), weight(w3), weight(w2), limit, quantise, at<float>(y));
-        },
-        Release());
-    c.def(
-        "experts",
-        [](const Table& k, Address x, int64_t n, Address order, Address offsets, Address weights, int64_t top_k,
-           int64_t count, const WeightTuple& w1, const WeightTuple& w3, const WeightTuple& w2, float limit,
-           bool quantise, Address y) {
-            k->experts(at<const float>(x), n, at<const int32_t>(order), at<const int32_t>(offsets),
-                       at<const float>(weights), top_k, count, weight(w1), weight(w3), weight(w2), limit, quantise,
-                       at<float>(y));
-        },
-        Release());
-    c.def(
-        "route",
-        [](const Table& k, Address x, int64_t n, const WeightTuple& gate, Address bias, int64_t top_k, float scale,
-           Address experts, Address weights) {
-            k->route(at<const float>(x), n, weight(gate), at<const float>(bias), top_k, scale, at<int32_t>(experts),
-                     at<float>(weights));
-        },
-        Release());
-    c.def(
-        "moe_permute",
-        [](const Table& k, Address experts, int64_t n, int64_t count, Address order, Address offsets) {
-            k->moe_permute(at<const int32_t>(experts), n, count, at<int32_t>(order), at<int32_t>(offsets));
-        },
-        Release());
-    c.def(
-        "moe_combine",
-        [](const Table& k, Address y, Address order, int64_t n, int64_t top_k, int64_t dim, Address out) {
-            k->moe_combine(at<const float>(y), at<const int32_t>(order), n, top_k, dim, at<float>(out));
-        },
-        Release());
+    c.def("linear", &linear);
+    c.def("grouped_linear", &grouped_linear);
+    c.def("lm_head", &lm_head);
+    c.def("gated_mlp", &gated_mlp);
+    c.def("experts", &experts);
+    c.def("route", &route);
+    c.def("moe_permute", &moe_permute);
+    c.def("moe_combine", &moe_combine);
 }
 
 }  // namespace deepinfer_cpu

@@ -2,36 +2,37 @@
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
+namespace {
 
-void bind_cache(py::class_<Table>& c) {
-    c.def(
-        "write_rows",
-        [](const Table& k, Address pool, int64_t row_bytes, Address x, int64_t n, int64_t dim, Address dest,
-           int format) {
-            k->write_rows(at<uint8_t>(pool), row_bytes, at<const float>(x), n, dim, at<const int64_t>(dest),
-                          static_cast<RowFormat>(format));
-        },
-        Release());
-    c.def(
-        "copy_rows",
-        [](const Table& k, Address pool, int64_t row_bytes, Address source, Address dest, int64_t n) {
-            k->copy_rows(at<uint8_t>(pool), row_bytes, at<const int64_t>(source), at<const int64_t>(dest), n);
-        },
-        Release());
-    c.def(
-        "fake_quant",
-        [](const Table& k, Address x, int64_t n, int64_t dim, int format, Address y) {
-            k->fake_quant(at<const float>(x), n, dim, static_cast<RowFormat>(format), at<float>(y));
-        },
-        Release());
-    c.def(
-        "compress_kv",
-        [](const Table& k, Address u, Address gate, int64_t dim, Address pending, const RowsTuple& r, int64_t ratio,
-           int64_t ring_rows, Address out) {
-            k->compress_kv(at<const float>(u), at<const float>(gate), dim, at<const uint8_t>(pending), rows(r), ratio,
-                           ring_rows, at<float>(out));
-        },
-        Release());
+void write_rows(const Table& k, py::handle pool, py::handle x, py::handle dest, py::handle format) {
+    const Input bytes(pool, Dtype::Stored), a(x, Dtype::F32), d(dest, Dtype::I64);
+    uint8_t* out = writable(pool);
+    const RowFormat stored = row_format(format);
+    released(
+        [&] { k->write_rows(out, bytes.size(1), a.data<float>(), a.size(0), a.size(1), d.data<int64_t>(), stored); });
+}
+
+void copy_rows(const Table& k, py::handle pool, py::handle source, py::handle dest) {
+    const Input bytes(pool, Dtype::Stored), s(source, Dtype::I64), d(dest, Dtype::I64);
+    uint8_t* out = writable(pool);
+    released([&] { k->copy_rows(out, bytes.size(1), s.data<int64_t>(), d.data<int64_t>(), d.size(0)); });
+}
+
+py::object fake_quant(const Table& k, py::handle x, py::handle format) {
+    const Input a(x, Dtype::F32);
+    const RowFormat stored = row_format(format);
+    const int64_t dim = a.size(-1);
+    const Output y(a.sizes());
+    released([&] { k->fake_quant(a.data<float>(), dim ? a.numel() / dim : 0, dim, stored, y.data()); });
+    return y.as(x);
+}
+
+}  // namespace
+
+void bind_rows(py::class_<Table>& c) {
+    c.def("write_rows", &write_rows);
+    c.def("copy_rows", &copy_rows);
+    c.def("fake_quant", &fake_quant);
 }
 
 }  // namespace deepinfer_cpu

@@ -2,53 +2,76 @@
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
+namespace {
 
-void bind_rows(py::class_<Table>& c) {
-    c.def(
-        "rms_norm",
-        [](const Table& k, Address x, int64_t n, int64_t dim, Address weight, float eps, Address y) {
-            k->rms_norm(at<const float>(x), n, dim, at<const float>(weight), eps, at<float>(y));
-        },
-        Release());
-    c.def(
-        "apply_rope",
-        [](const Table& k, Address x, int64_t n, int64_t heads, int64_t dim, Address position, Address inv_freq,
-           int64_t rotated, bool inverse, Address y) {
-            k->apply_rope(at<const float>(x), n, heads, dim, at<const int32_t>(position), at<const float>(inv_freq),
-                          rotated, inverse, at<float>(y));
-        },
-        Release());
-    c.def(
-        "hc_mixes",
-        [](const Table& k, Address streams, int64_t rows, int64_t n, int64_t dim, Address fn, Address base,
-           Address scale, float norm_eps, float hc_eps, int64_t iterations, Address pre, Address post, Address comb) {
-            k->hc_mixes(at<const float>(streams), rows, n, dim, at<const float>(fn), at<const float>(base),
-                        at<const float>(scale), norm_eps, hc_eps, iterations, at<float>(pre), at<float>(post),
-                        at<float>(comb));
-        },
-        Release());
-    c.def(
-        "hc_collapse",
-        [](const Table& k, Address streams, Address pre, int64_t rows, int64_t n, int64_t dim, Address y) {
-            k->hc_collapse(at<const float>(streams), at<const float>(pre), rows, n, dim, at<float>(y));
-        },
-        Release());
-    c.def(
-        "hc_expand",
-        [](const Table& k, Address y, Address streams, Address post, Address comb, int64_t rows, int64_t n, int64_t dim,
-           Address out) {
-            k->hc_expand(at<const float>(y), at<const float>(streams), at<const float>(post), at<const float>(comb),
-                         rows, n, dim, at<float>(out));
-        },
-        Release());
-    c.def(
-        "engram_gate",
-        [](const Table& k, Address streams, Address key, Address value, Address q_weight, Address k_weight,
-           int64_t rows, int64_t n, int64_t dim, float eps, Address out) {
-            k->engram_gate(at<const float>(streams), at<const float>(key), at<const float>(value),
-                           at<const float>(q_weight), at<const float>(k_weight), rows, n, dim, eps, at<float>(out));
-        },
-        Release());
+py::object rms_norm(const Table& k, py::handle x, py::handle weight, float eps) {
+    const Input a(x, Dtype::F32), w(weight, Dtype::F32);
+    const Output y(a.sizes());
+    released([&] { k->rms_norm(a.data<float>(), a.size(0), a.size(1), w.data<float>(), eps, y.data()); });
+    return y.as(x);
+}
+
+py::object apply_rope(const Table& k, py::handle x, py::handle position, py::handle inv_freq, bool inverse) {
+    const Input a(x, Dtype::F32), p(position, Dtype::I32), f(inv_freq, Dtype::F32);
+    const int64_t heads = a.dims() == 3 ? a.size(1) : 1;
+    const Output y(a.sizes());
+    released([&] {
+        k->apply_rope(a.data<float>(), a.size(0), heads, a.size(-1), p.data<int32_t>(), f.data<float>(), 2 * f.size(0),
+                      inverse, y.data());
+    });
+    return y.as(x);
+}
+
+py::tuple hc_mixes(const Table& k, py::handle streams, py::handle fn, py::handle base, py::handle scale, float norm_eps,
+                   float hc_eps, int64_t iterations) {
+    const Input a(streams, Dtype::F32), m(fn, Dtype::F32), b(base, Dtype::F32), s(scale, Dtype::F32);
+    const int64_t rows = a.size(0), n = a.size(1);
+    const Output pre({rows, n}), post({rows, n}), comb({rows, n, n});
+    released([&] {
+        k->hc_mixes(a.data<float>(), rows, n, a.size(2), m.data<float>(), b.data<float>(), s.data<float>(), norm_eps,
+                    hc_eps, iterations, pre.data(), post.data(), comb.data());
+    });
+    return py::make_tuple(pre.tensor(), post.tensor(), comb.tensor());
+}
+
+py::object hc_collapse(const Table& k, py::handle streams, py::handle pre) {
+    const Input a(streams, Dtype::F32), p(pre, Dtype::F32);
+    const Output y({a.size(0), a.size(2)});
+    released([&] { k->hc_collapse(a.data<float>(), p.data<float>(), a.size(0), a.size(1), a.size(2), y.data()); });
+    return y.as(streams);
+}
+
+py::object hc_expand(const Table& k, py::handle y, py::handle streams, py::handle post, py::handle comb) {
+    const Input a(y, Dtype::F32), x(streams, Dtype::F32), p(post, Dtype::F32), c(comb, Dtype::F32);
+    const Output out(x.sizes());
+    released([&] {
+        k->hc_expand(a.data<float>(), x.data<float>(), p.data<float>(), c.data<float>(), x.size(0), x.size(1),
+                     x.size(2), out.data());
+    });
+    return out.as(streams);
+}
+
+py::object engram_gate(const Table& k, py::handle streams, py::handle key, py::handle value, py::handle q_weight,
+                       py::handle k_weight, float eps) {
+    const Input x(streams, Dtype::F32), y(key, Dtype::F32), v(value, Dtype::F32), q(q_weight, Dtype::F32),
+        w(k_weight, Dtype::F32);
+    const Output out(x.sizes());
+    released([&] {
+        k->engram_gate(x.data<float>(), y.data<float>(), v.data<float>(), q.data<float>(), w.data<float>(), x.size(0),
+                       x.size(1), x.size(2), eps, out.data());
+    });
+    return out.as(streams);
+}
+
+}  // namespace
+
+void bind_streams(py::class_<Table>& c) {
+    c.def("rms_norm", &rms_norm);
+    c.def("apply_rope", &apply_rope);
+    c.def("hc_mixes", &hc_mixes);
+    c.def("hc_collapse", &hc_collapse);
+    c.def("hc_expand", &hc_expand);
+    c.def("engram_gate", &engram_gate);
 }
 
 }  // namespace deepinfer_cpu

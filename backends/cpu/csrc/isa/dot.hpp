@@ -4,61 +4,82 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "../formats.hpp"
+#include "../parallel.hpp"
 
 namespace deepinfer_cpu::DEEPINFER_ISA {
 
-// out[t][c] = x[t] . w[c] for R rows and C columns of length k.
+// What the vectors of a row leave: products from `whole` to k, added in order.
 template <int R, int C>
-static inline void dot_block(const float* const* x, const float* w, int64_t stride, int64_t k, float* const* out) {
-    vf acc[R][C] = {};
+[[gnu::noinline]] static void add_tail(const float* const* x, const float* w, int64_t stride, int64_t whole, int64_t k,
+                                       float* const* out, int64_t first) {
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+            for (int64_t i = whole; i < k; ++i) out[r][first + c] += x[r][i] * w[c * stride + i];
+}
+
+// out[r][first + c] = the sum of the lanes of acc[r * C + c]. Unrolled, so that accumulators stay in registers.
+template <int R, int C>
+[[gnu::always_inline]] static inline void write_sums(const vf (&acc)[R * C], float* const* out, int64_t first) {
+    float sums[R * C];
+    constexpr int kFours = R * C / 4 * 4;
+#pragma GCC unroll 24
+    for (int i = 0; i < kFours; i += 4) sum_four(acc[i], acc[i + 1], acc[i + 2], acc[i + 3], sums + i);
+#pragma GCC unroll 24
+    for (int i = kFours; i < R * C; ++i) sums[i] = sum(acc[i]);
+#pragma GCC unroll 24
+    for (int i = 0; i < R * C; ++i) out[i / C][first + i % C] = sums[i];
+}
+
+// out[r][first + c] = x[r] . w[c] for R rows and C columns of length k.
+template <int R, int C>
+static inline void dot_block(const float* const* x, const float* w, int64_t stride, int64_t k, float* const* out,
+                             int64_t first) {
+    vf acc[R * C];
+#pragma GCC unroll 24
+    for (vf& a : acc) a = vf{};
     const int64_t whole = k / kLanes * kLanes;
     for (int64_t i = 0; i < whole; i += kLanes) {
         vf column[C];
+#pragma GCC unroll 24
         for (int c = 0; c < C; ++c) column[c] = load(w + c * stride + i);
+#pragma GCC unroll 24
         for (int r = 0; r < R; ++r) {
             const vf row = load(x[r] + i);
-            for (int c = 0; c < C; ++c) acc[r][c] = fma(row, column[c], acc[r][c]);
+#pragma GCC unroll 24
+            for (int c = 0; c < C; ++c) acc[r * C + c] = fma(row, column[c], acc[r * C + c]);
         }
     }
-    for (int r = 0; r < R; ++r)
-        for (int c = 0; c < C; ++c) {
-            float total = sum(acc[r][c]);
-            for (int64_t i = whole; i < k; ++i) total += x[r][i] * w[c * stride + i];
-            out[r][c] = total;
-        }
+    write_sums<R, C>(acc, out, first);
+    if (whole < k) add_tail<R, C>(x, w, stride, whole, k, out, first);
 }
 
+// R rows, C columns at a time and the rest one by one; results go to out[r][first] and on.
 template <int R, int C>
-static inline int64_t dot_columns(const float* const* x, const float* w, int64_t stride, int64_t k, int64_t first,
-                                  int64_t columns, float* const* out) {
-    int64_t c = first;
-    for (; c + C <= columns; c += C) {
-        float* at[R];
-        for (int r = 0; r < R; ++r) at[r] = out[r] + c;
-        dot_block<R, C>(x, w + c * stride, stride, k, at);
-    }
-    return c;
+static inline void dot_columns(const float* const* x, const float* w, int64_t stride, int64_t columns, int64_t k,
+                               float* const* out, int64_t first) {
+    int64_t c = 0;
+    for (; c + C <= columns; c += C) dot_block<R, C>(x, w + c * stride, stride, k, out, first + c);
+    for (; c < columns; ++c) dot_block<R, 1>(x, w + c * stride, stride, k, out, first + c);
 }
 
-// out[t][c] = x[t] . w[c]: `rows` pointers to rows, `columns` rows of w `stride` apart.
+constexpr int kWide = kLanes == 16 ? 6 : 3;  // columns that, with four rows, fill the registers with accumulators
+
+// out[t][first + c] = x[t] . w[c]: `rows` pointers to rows, `columns` rows of w `stride` apart.
 static inline void dot_all(const float* const* x, int64_t rows, const float* w, int64_t stride, int64_t columns,
-                           int64_t k, float* const* out) {
+                           int64_t k, float* const* out, int64_t first = 0) {
     int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) {
-        const int64_t c = dot_columns<4, 3>(x + r, w, stride, k, 0, columns, out + r);
-        dot_columns<4, 1>(x + r, w, stride, k, c, columns, out + r);
-    }
-    for (; r + 2 <= rows; r += 2) {
-        const int64_t c = dot_columns<2, 4>(x + r, w, stride, k, 0, columns, out + r);
-        dot_columns<2, 1>(x + r, w, stride, k, c, columns, out + r);
-    }
-    if (r < rows) {
-        const int64_t c = dot_columns<1, 8>(x + r, w, stride, k, 0, columns, out + r);
-        dot_columns<1, 1>(x + r, w, stride, k, c, columns, out + r);
-    }
+    for (; r + 4 <= rows; r += 4) dot_columns<4, kWide>(x + r, w, stride, columns, k, out + r, first);
+    if (rows - r == 3)
+        dot_columns<3, kWide>(x + r, w, stride, columns, k, out + r, first);
+    else if (rows - r == 2)
+        dot_columns<2, 6>(x + r, w, stride, columns, k, out + r, first);
+    else if (rows - r == 1)
+        dot_columns<1, 6>(x + r, w, stride, columns, k, out + r, first);
 }
 
 // Matrix rows first .. first + count - 1 as float32, `w.in` apart.
@@ -75,14 +96,14 @@ static inline void decode_rows(const Weight& w, int64_t first, int64_t count, fl
                 const uint8_t* scale = w.scale + n / 32 * ((w.in + 31) / 32);
                 const uint8_t* data = w.data + n * w.in;
                 const int64_t whole = w.in / 32 * 32;
-                for (int64_t i = 0; i < whole; i += 32) decode_e4m3(data + i, 32, e8m0(scale[i / 32]), out + i);
+                for (int64_t i = 0; i < whole; i += 32) decode_e4m3(data + i, e8m0(scale[i / 32]), out + i);
                 for (int64_t i = whole; i < w.in; ++i) out[i] = e4m3(data[i]) * e8m0(scale[i / 32]);
                 break;
             }
             case WeightFormat::FP4: {
                 const uint8_t* scale = w.scale + n * (w.in / 32);
                 for (int64_t i = 0; i < w.in; i += 32)
-                    decode_e2m1(w.data + (n * w.in + i) / 2, 32, e8m0(scale[i / 32]), out + i);
+                    decode_e2m1(w.data + (n * w.in + i) / 2, e8m0(scale[i / 32]), out + i);
                 break;
             }
         }
@@ -127,6 +148,29 @@ static inline void quantise_row(const float* x, int64_t k, float* out) {
     std::copy(block, block + (k - whole), out + whole);
 }
 
+// Numbers on a cache line's boundary: a vector that straddles two lines costs as much as two.
+constexpr std::align_val_t kLine{64};
+
+struct FreeFloats {
+    void operator()(float* numbers) const { ::operator delete(numbers, kLine); }
+};
+
+using Floats = std::unique_ptr<float[], FreeFloats>;
+
+static inline Floats floats(int64_t count) {
+    return Floats(static_cast<float*>(::operator new(size_t(count) * sizeof(float), kLine)));
+}
+
+// x [rows, k] quantised, in memory that `held` owns.
+static inline const float* quantise_rows(const float* x, int64_t rows, int64_t k, Floats& held) {
+    held = floats(rows * k);
+    float* out = held.get();
+    parallel_for((rows + 7) / 8, rows * k * 8, [&](int64_t task) {
+        for (int64_t t = task * 8; t < std::min(rows, task * 8 + 8); ++t) quantise_row(x + t * k, k, out + t * k);
+    });
+    return out;
+}
+
 static inline float sum_squares(const float* x, int64_t n) {
     vf acc = {};
     const int64_t whole = n / kLanes * kLanes;
@@ -142,12 +186,22 @@ static inline bool quantised(const Weight& w) {
 
 // A buffer of the calling thread that keeps its size between kernels. `slot` tells apart those in use at once.
 static inline float* scratch(int slot, int64_t count) {
-    static thread_local std::vector<float> buffers[4];
+    static thread_local struct {
+        Floats numbers;
+        int64_t size = 0;
+    } buffers[4];
     auto& buffer = buffers[slot];
-    if (int64_t(buffer.size()) < count) buffer.resize(size_t(count));
-    return buffer.data();
+    if (buffer.size < count) {
+        buffer.numbers = floats(count);
+        buffer.size = count;
+    }
+    return buffer.numbers.get();
 }
 
-constexpr int64_t kColumns = 24;  // matrix rows that a task decodes at once: a multiple of 3, 4 and 8
+// Matrix rows of one task. One activation row gains from those that share FP8 scales; several from full blocks of
+// dot_all.
+static inline int64_t task_columns(int64_t rows) {
+    return rows == 1 ? 32 : 24;
+}
 
 }  // namespace deepinfer_cpu::DEEPINFER_ISA

@@ -56,12 +56,13 @@ void output_columns(const Grouped& g, int64_t e, int64_t first, int64_t count, c
 
 // Calls body(expert, first column, columns) in parallel for every expert that has rows and every block of columns.
 template <class Body>
-void for_columns(const Grouped& g, int64_t columns, int64_t block, const Body& body) {
+void for_columns(const Grouped& g, int64_t columns, const Body& body) {
     std::vector<int64_t> busy;
     for (int64_t e = 0; e < g.experts; ++e)
         if (g.begin[e + 1] > g.begin[e]) busy.push_back(e);
-    const int64_t tasks = (columns + block - 1) / block, work = int64_t(g.in.size()) * g.w1.out * g.w1.in;
-    parallel_for(int64_t(busy.size()) * tasks, work, [&](int64_t task) {
+    const int64_t rows = int64_t(g.in.size()), block = task_columns(rows / int64_t(busy.size()));
+    const int64_t tasks = (columns + block - 1) / block;
+    parallel_for(int64_t(busy.size()) * tasks, rows * g.w1.out * g.w1.in, [&](int64_t task) {
         const int64_t first = task % tasks * block;
         body(busy[size_t(task / tasks)], first, std::min(block, columns - first));
     });
@@ -69,22 +70,14 @@ void for_columns(const Grouped& g, int64_t columns, int64_t block, const Body& b
 
 void run(Grouped& g) {
     const int64_t rows = int64_t(g.in.size()), width = g.w1.out;
-    std::vector<float> hidden(static_cast<size_t>(rows * width));
-    for_columns(g, width, kColumns / 2,
-                [&](int64_t e, int64_t first, int64_t count) { hidden_columns(g, e, first, count, hidden.data()); });
-    if (g.quantise && quantised(g.w2))
-        parallel_for(rows, rows * width * 16,
-                     [&](int64_t t) { quantise_row(hidden.data() + t * width, width, hidden.data() + t * width); });
-    for_columns(g, g.w2.out, kColumns,
-                [&](int64_t e, int64_t first, int64_t count) { output_columns(g, e, first, count, hidden.data()); });
-}
-
-// x [rows, k], quantised once for all experts that will read it.
-const float* activations(const float* x, int64_t rows, int64_t k, bool quantise, std::vector<float>& held) {
-    if (!quantise) return x;
-    held.resize(size_t(rows * k));
-    parallel_for(rows, rows * k * 16, [&](int64_t t) { quantise_row(x + t * k, k, held.data() + t * k); });
-    return held.data();
+    const Floats products = floats(rows * width);
+    const float* hidden = products.get();
+    for_columns(g, width,
+                [&](int64_t e, int64_t first, int64_t count) { hidden_columns(g, e, first, count, products.get()); });
+    Floats held;
+    if (g.quantise && quantised(g.w2)) hidden = quantise_rows(hidden, rows, width, held);
+    for_columns(g, g.w2.out,
+                [&](int64_t e, int64_t first, int64_t count) { output_columns(g, e, first, count, hidden); });
 }
 
 }  // namespace
@@ -92,8 +85,8 @@ const float* activations(const float* x, int64_t rows, int64_t k, bool quantise,
 void gated_mlp(const float* x, int64_t rows, const Weight& w1, const Weight& w3, const Weight& w2, float limit,
                bool quantise, float* y) {
     if (rows == 0) return;
-    std::vector<float> held;
-    const float* in = activations(x, rows, w1.in, quantise && quantised(w1), held);
+    Floats held;
+    const float* in = quantise && quantised(w1) ? quantise_rows(x, rows, w1.in, held) : x;
     const int32_t begin[2] = {0, int32_t(rows)};
     Grouped g{w1, w3, w2, 1, begin, {}, std::vector<float>(size_t(rows), 1.0f), {}, limit, quantise};
     for (int64_t t = 0; t < rows; ++t) {
@@ -109,8 +102,8 @@ void experts(const float* x, int64_t rows, const int32_t* order, const int32_t* 
     const int64_t used = offsets[num_experts];
     std::fill(y + used * w2.out, y + rows * top_k * w2.out, 0.0f);
     if (used == 0) return;
-    std::vector<float> held;
-    const float* in = activations(x, rows, w1.in, quantise && quantised(w1), held);
+    Floats held;
+    const float* in = quantise && quantised(w1) ? quantise_rows(x, rows, w1.in, held) : x;
     Grouped g{w1, w3, w2, num_experts, offsets, {}, {}, {}, limit, quantise};
     for (int64_t i = 0; i < used; ++i) {
         g.in.push_back(in + order[i] / top_k * w1.in);

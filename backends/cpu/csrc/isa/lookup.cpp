@@ -12,7 +12,7 @@ void engram_lookup(const Weight& table, const int64_t* index, int64_t count, flo
     for (int64_t i = 0; i < count; ++i, y += table.in) {
         if (table.format == WeightFormat::FP8)  // one scale for each 32 numbers of a row, not for a block of rows
             for (int64_t d = 0; d < table.in; d += 32)
-                decode_e4m3(table.data + index[i] * table.in + d, 32, e8m0(table.scale[(index[i] * table.in + d) / 32]),
+                decode_e4m3(table.data + index[i] * table.in + d, e8m0(table.scale[(index[i] * table.in + d) / 32]),
                             y + d);
         else
             decode_rows(table, index[i], 1, y);

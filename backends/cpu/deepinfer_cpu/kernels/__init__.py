@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch  # noqa: F401  before _kernels, which is linked to the libraries that this loads
+
 from deepinfer_core.interfaces.ops import Kernel
 from deepinfer_cpu._kernels import Table
 from deepinfer_cpu.kernels.attention import Attention
