@@ -1,4 +1,5 @@
 // The scheduler's invariants, checked by tests after every step and by the engine when it is idle.
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -6,12 +7,24 @@
 
 namespace deepinfer {
 
-void Scheduler::check() const {
+void Scheduler::check() const try {
     blocks_.check();
     if (cache_) cache_->check(blocks_.num_cached());
     check_queues();
     check_sequences();
     check_ownership();
+} catch (const InvariantError& broken) {
+    throw InvariantError(std::string(broken.what()) + "; " + state());
+}
+
+std::string Scheduler::state() const {
+    const auto count = [](std::int64_t value, const char* what) { return std::to_string(value) + what; };
+    return "at step " + std::to_string(next_step_) + ", " + count(committed_ + 1, " committed: ") +
+           count(std::ssize(running_), " running, ") + count(std::ssize(waiting_), " waiting; of ") +
+           count(blocks_.num_blocks(), " blocks ") + count(blocks_.num_free(), " free, ") +
+           count(blocks_.num_used(), " used, ") + count(blocks_.num_cached(), " cached, ") +
+           count(retiring_.num_blocks(), " to come back; of ") + count(slots_.num_slots(), " slots ") +
+           count(slots_.num_free(), " free");
 }
 
 void Scheduler::check_queues() const {

@@ -48,8 +48,9 @@ class SipState {
     std::uint64_t v0_, v1_, v2_, v3_;
 };
 
-// Up to 8 bytes as a little-endian number.
-std::uint64_t word_of(std::span<const std::byte> bytes) {
+// Up to 8 bytes as a little-endian number. With a fixed extent this is one load.
+template <std::size_t Extent>
+std::uint64_t word_of(std::span<const std::byte, Extent> bytes) {
     std::uint64_t word = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) word |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
     return word;
@@ -60,7 +61,7 @@ std::uint64_t word_of(std::span<const std::byte> bytes) {
 Hash siphash128(const Hash& key, std::span<const std::byte> data) {
     SipState state(key);
     const std::uint64_t length = static_cast<std::uint64_t>(data.size()) << 56;
-    for (; data.size() >= 8; data = data.subspan(8)) state.absorb(word_of(data.first(8)));
+    for (; data.size() >= 8; data = data.subspan(8)) state.absorb(word_of(data.first<8>()));
     state.absorb(length | word_of(data));
     return state.finish();
 }

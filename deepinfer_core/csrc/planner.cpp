@@ -47,8 +47,14 @@ void Scheduler::plan_prefills(StepBuilder& builder, InFlight& step) {
 void Scheduler::admit(StepBuilder& builder, InFlight& step) {
     while (budget(builder) > 0 && !waiting_.empty() && slots_.num_free() > 0) {
         Sequence& sequence = *waiting_.front();
+        if (still_refused(sequence)) return;
         const Hit hit = find_hit(sequence);
-        if (!can_admit(sequence, hit)) return;
+        const std::int64_t owned = std::ranges::count_if(hit.blocks, [&](Block b) { return blocks_.owners(b) > 0; });
+        if (!can_admit(sequence, owned)) {
+            refused_ = {sequence.id, hit.blocks.size(), owned};
+            return;
+        }
+        refused_.reset();
         waiting_.pop_front();
         running_.push_back(&sequence);
         sequence.slot = slots_.allocate();
@@ -99,12 +105,20 @@ bool Scheduler::make_room(const Sequence& sequence, std::int32_t missing) {
 }
 
 // One block for each running request stays free, so that a newcomer does not preempt, or get preempted, at once. Alone,
-// a request may take all.
-bool Scheduler::can_admit(const Sequence& sequence, const Hit& hit) const {
+// a request may take all. Blocks of its hit that nobody owns count among the available ones: only `owned` ones are
+// saved.
+bool Scheduler::can_admit(const Sequence& sequence, std::int64_t owned) const {
     const auto spare = static_cast<std::int64_t>(running_.size());
-    const auto shared = static_cast<std::int64_t>(hit.blocks.size());
-    const std::int64_t cached = std::ranges::count_if(hit.blocks, [&](Block b) { return blocks_.owners(b) == 0; });
-    return blocks_for(sequence.known()) - shared + spare <= blocks_.available() - cached;
+    return blocks_for(sequence.known()) - owned + spare <= blocks_.available();
+}
+
+// Spares a request that waits for room the walk along its hit in every plan. Until somebody is admitted, or its hit
+// gets longer, no more blocks of the hit have owners than had.
+bool Scheduler::still_refused(Sequence& sequence) const {
+    if (!refused_ || refused_->request != sequence.id || refused_->found == 0) return false;
+    const auto full = static_cast<std::size_t>(sequence.known() / limits_.block_size);
+    if (refused_->found < full && cache_->find(content(sequence, refused_->found)) >= 0) return false;
+    return !can_admit(sequence, refused_->owned);
 }
 
 void Scheduler::grow(Sequence& sequence, std::int32_t tokens, StepBuilder& builder) {

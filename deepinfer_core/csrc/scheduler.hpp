@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -68,7 +69,7 @@ class Scheduler {
 
     Stats stats() const;
 
-    // Throws InvariantError when an invariant does not hold. Costs a pass over everything.
+    // Throws InvariantError, with the counts of everything, when an invariant does not hold. Costs a pass over all.
     void check() const;
 
     const Limits& limits() const { return limits_; }
@@ -89,6 +90,12 @@ class Scheduler {
         std::vector<Block> blocks;
         std::int32_t spared = 0;
     };
+    // The first of the waiting, when it did not fit: how many blocks its hit had, and how many of them had owners.
+    struct Refused {
+        RequestId request;
+        std::size_t found;
+        std::int64_t owned;
+    };
 
     // scheduler.cpp
     std::int32_t blocks_for(std::int32_t tokens) const;
@@ -103,7 +110,8 @@ class Scheduler {
     void plan_decode(Sequence& sequence, std::int64_t draft_rows, StepBuilder& builder, InFlight& step);
     void plan_chunk(Sequence& sequence, StepBuilder& builder, InFlight& step);
     bool make_room(const Sequence& sequence, std::int32_t missing);
-    bool can_admit(const Sequence& sequence, const Hit& hit) const;
+    bool can_admit(const Sequence& sequence, std::int64_t owned) const;
+    bool still_refused(Sequence& sequence) const;
     void grow(Sequence& sequence, std::int32_t tokens, StepBuilder& builder);
     void preempt_latest();
     static void expect_sample(Sequence& sequence, std::int32_t reserved, InFlight& step);
@@ -122,6 +130,7 @@ class Scheduler {
     void trim(Sequence& sequence);
 
     // check.cpp
+    std::string state() const;
     void check_queues() const;
     void check_sequences() const;
     void check_ownership() const;
@@ -134,6 +143,7 @@ class Scheduler {
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<Sequence*> running_;    // in order of arrival; every one arrived before every waiting one
     std::deque<Sequence*> waiting_;     // in order of arrival
+    std::optional<Refused> refused_;    // since the last admission
     std::deque<InFlight> in_flight_;    // planned and not committed, in order of steps
     std::vector<RequestId> preempted_;  // since the last step that was handed out
     Step next_step_ = 0;

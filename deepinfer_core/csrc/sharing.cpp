@@ -22,13 +22,12 @@ Scheduler::Hit Scheduler::find_hit(Sequence& sequence) const {
 }
 
 // The first row must lie far enough before everything that has to be right: the keys of rows from the hit's end on; and
-// the decoder half, either from its first row on or, later than that, from the last known token on.
+// either the decoder half from its first row on, or the last known token's row.
 std::int32_t Scheduler::spared_by(std::int32_t hit, const Sequence& sequence) const {
     const PrefixRules& rules = *limits_.prefix;
-    const std::int32_t last = sequence.known() - 1;
-    const std::int32_t within = std::min(hit, last) - rules.logit_rows;
-    if (within >= sequence.decoder_start) return within;
-    return std::min(hit - rules.key_rows, sequence.decoder_start - rules.kept_rows);
+    const std::int32_t first = sequence.decoder_start - rules.kept_rows;
+    const std::int32_t last = sequence.known() - 1 - rules.logit_rows;
+    return std::min(hit - rules.key_rows, std::max(first, last));
 }
 
 void Scheduler::take(const Hit& hit, Sequence& sequence) {

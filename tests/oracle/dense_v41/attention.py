@@ -14,6 +14,8 @@ from dense_v41.config import DenseConfig
 from dense_v41.layers import Fp8Matrix, RMSNorm, rotary_frequencies, rotate
 from dense_v41.quantise import Quantisation, wide
 
+UNSEEN = -1e30  # a score that gets no share, and that a row of nothing else can have without a NaN
+
 
 @dataclass(slots=True)
 class Shared:
@@ -68,7 +70,7 @@ class Projections(nn.Module):
     def window_key(self, x: Tensor, position: Tensor) -> Tensor:
         """The key, which is also the value, of each row: [..., d]."""
         key = rotate(self.kv_norm(self.wkv(x)), position, self.frequencies)
-        return quantise.fp8(key) if self.quantisation.activations else key
+        return quantise.fp8(key) if self.quantisation.stored else key
 
     def output(self, heads: Tensor, position: Tensor) -> Tensor:
         """[..., H, d] back to [..., D]: undo the rotation, then a low-rank map for each group of heads, then wo_b."""
@@ -131,23 +133,30 @@ class Attention(Projections):
         position = torch.arange(latents.shape[1], device=x.device) * self.ratio  # an entry stands at its first token
         shared.index_keys = self.indexer.keys(latents.detach(), position)
         entries = rotate(latents, position, self.frequencies)
-        shared.entries = quantise.fp4_fine(entries) if self.quantisation.activations else entries
+        shared.entries = quantise.fp4_fine(entries) if self.quantisation.stored else entries
 
     def _select(self, x: Tensor, q: Tensor, low: Tensor, shared: Shared) -> None:
         assert self.indexer is not None
         assert shared.index_keys is not None
         seen = (shared.rows + 1) // self.ratio  # entries whose last token is not after the row
-        scores = self.indexer.scores(x.detach(), low.detach(), shared.rows, shared.index_keys, seen)
+        with torch.set_grad_enabled(shared.index_losses is not None and torch.is_grad_enabled()):
+            scores = self.indexer.scores(x.detach(), low.detach(), shared.rows, shared.index_keys, seen)
         shared.selected, shared.candidates = self.indexer.select(scores, seen, shared.candidates)
         if shared.index_losses is not None:
-            shared.index_losses.append(self._index_loss(scores, q, shared, seen))
+            assert shared.entries is not None
+            shared.index_losses.append(index_loss(scores, q, shared.entries))
 
-    def _index_loss(self, scores: Tensor, q: Tensor, shared: Shared, seen: Tensor) -> Tensor:
-        """KL divergence of the index scores' softmax from the attention that all visible entries would get."""
-        assert shared.entries is not None
-        hidden = scores == -torch.inf
-        with torch.no_grad():
-            full = wide(torch.einsum("bkhd,bnd->bhkn", q, shared.entries)) * self.config.head_dim**-0.5
-            target = full.masked_fill(hidden.unsqueeze(1), -torch.inf)[:, :, seen > 0].softmax(-1).mean(1)
-        predicted = scores[:, seen > 0].log_softmax(-1).masked_fill(hidden[:, seen > 0], 0.0)
-        return F.kl_div(predicted, target, reduction="none").sum(-1).mean()
+
+def index_loss(scores: Tensor, q: Tensor, entries: Tensor) -> Tensor:
+    """KL divergence of the index scores' softmax from the attention that all visible entries would get.
+
+    scores [B, K, N], -inf where an entry is not visible; q [B, K, H, d]; entries [B, N, d]. The mean over the rows that
+    see an entry.
+    """
+    hidden = scores == -torch.inf
+    with torch.no_grad():
+        full = wide(torch.einsum("bkhd,bnd->bhkn", q, entries)) * q.shape[-1] ** -0.5
+        target = full.masked_fill(hidden.unsqueeze(1), UNSEEN).softmax(-1).mean(1).masked_fill(hidden, 0)
+    predicted = scores.masked_fill(hidden, UNSEEN).log_softmax(-1).masked_fill(hidden, 0)
+    rows = (~hidden).any(-1).sum()
+    return F.kl_div(predicted, target, reduction="sum") / rows

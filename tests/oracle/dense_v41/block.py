@@ -15,6 +15,12 @@ from dense_v41.moe import MoE
 from dense_v41.quantise import Quantisation
 
 
+def enter(mixer: Mixer, norm: RMSNorm, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(a sublayer's input, `pre` for the next one, its own post, its own comb). Its input weights were made before it."""
+    next_pre, post, comb = mixer(streams)
+    return norm(collapse(streams, pre)), next_pre, post, comb
+
+
 class Block(nn.Module):
     """What backbone layers and draft stages have in common."""
 
@@ -26,11 +32,11 @@ class Block(nn.Module):
         self.ffn = ffn
 
     def sublayers(self, streams: Tensor, pre: Tensor, attend: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(streams, the `pre` for the layer after). Each sublayer's input weights are the ones made before it."""
-        next_pre, post, comb = self.hc_attn(streams)
-        streams = expand(attend(self.attn_norm(collapse(streams, pre))), streams, post, comb)
-        pre, post, comb = self.hc_ffn(streams)
-        return expand(self.ffn(self.ffn_norm(collapse(streams, next_pre))), streams, post, comb), pre
+        """(streams, the `pre` for the layer after)."""
+        x, pre, post, comb = enter(self.hc_attn, self.attn_norm, streams, pre)
+        streams = expand(attend(x), streams, post, comb)
+        x, pre, post, comb = enter(self.hc_ffn, self.ffn_norm, streams, pre)
+        return expand(self.ffn(x), streams, post, comb), pre
 
 
 class Layer(Block):

@@ -53,13 +53,13 @@ class Indexer(nn.Module):
     def keys(self, latents: Tensor, position: Tensor) -> Tensor:
         """[B, N, index_head_dim] from latents before their own rotation."""
         keys = rotate(self.k_norm(self.wk(latents)), position, self.frequencies)
-        return quantise.fp4(keys) if self.quantisation.activations else keys
+        return quantise.fp4(keys) if self.quantisation.stored else keys
 
     def scores(self, x: Tensor, low: Tensor, position: Tensor, keys: Tensor, seen: Tensor) -> Tensor:
         """[B, K, N], at least float32: sum over heads of weight * relu(query . key); -inf from entry `seen` on."""
         c = self.config
         query = rotate(self.wq_b(low).unflatten(-1, (c.index_n_heads, -1)), position.unsqueeze(-1), self.frequencies)
-        if self.quantisation.activations:
+        if self.quantisation.stored:
             query = quantise.fp4(query)
         weights = wide(self.weights_proj(x)) * (c.index_head_dim * c.index_n_heads) ** -0.5
         match = torch.einsum("bkhd,bnd->bkhn", wide(query), wide(keys)).relu()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dense_v41 import quantise
@@ -73,12 +72,12 @@ class Engram(nn.Module):
 
     def table_rows(self, ids: Tensor) -> Tensor:
         """ids int64 [B, T] -> row numbers [B, T, (n-1) * heads]. Before the start stands the padding token."""
-        pad = int(self.classes[self.config.engram_pad_token_id])
+        pad = self.classes[self.config.engram_pad_token_id]
         classes, length = self.classes[ids], ids.shape[1]
         mixed = classes * self.multipliers[0]
         rows = []
         for back in range(1, len(self.multipliers)):
-            earlier = F.pad(classes, (back, 0), value=pad)[:, :length]
+            earlier = torch.cat((pad.expand(len(ids), back), classes), 1)[:, :length]
             mixed = mixed ^ (earlier * self.multipliers[back])
             rows.append(mixed.unsqueeze(-1) % self.sizes[back - 1])
         return torch.cat(rows, -1) + self.offsets

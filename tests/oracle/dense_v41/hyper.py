@@ -52,8 +52,10 @@ def collapse(streams: Tensor, pre: Tensor) -> Tensor:
 
 def expand(y: Tensor, streams: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """New stream k = post_k * y + sum_j comb[j, k] * stream_j."""
-    kept = torch.einsum("...jk,...jd->...kd", comb, wide(streams))
-    return (post.unsqueeze(-1) * wide(y).unsqueeze(-2) + kept).to(streams.dtype)
+    total = post.unsqueeze(-1) * wide(y).unsqueeze(-2)
+    for j, stream in enumerate(wide(streams).unbind(-2)):  # a product of such small matrices is better spelt out
+        total = total + comb[..., j, :, None] * stream.unsqueeze(-2)
+    return total.to(streams.dtype)
 
 
 def first_weights(streams: Tensor) -> Tensor:

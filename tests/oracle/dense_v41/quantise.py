@@ -20,7 +20,13 @@ class Quantisation:
     """What a forward rounds. Weights that came from a checkpoint are on the grid already and need no rounding."""
 
     weights: bool = False
-    activations: bool = False  # inputs of fp8/fp4 matrices, window keys, latents, index queries and keys
+    activations: bool = False  # inputs of fp8/fp4 matrices
+    caches: bool | None = None  # window keys, latents, index queries and keys; None: as the activations
+
+    @property
+    def stored(self) -> bool:
+        """Whether what a cache holds is rounded."""
+        return self.activations if self.caches is None else self.caches
 
 
 def wide(x: Tensor) -> Tensor:

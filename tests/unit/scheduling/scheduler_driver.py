@@ -105,7 +105,9 @@ class Driver:
 
     def _check_not_in_use(self, plan: StepPlan) -> None:
         for _, result in self.in_flight:
-            assert not result.blocks & given_blocks(plan, self.limits), "a block that a step in flight uses is given out"
+            assert not result.blocks & given_blocks(plan, self.limits), (
+                "a block that a step in flight uses is given out"
+            )
             assert not result.slots & set(plan.new_slots.tolist()), "a slot in use by a step in flight is given out"
 
     def commit(self) -> None:

@@ -54,6 +54,39 @@ def test_what_differs_is_never_shared(common: int) -> None:
     assert cached_of(one, other, decoder_start=3 * B - 1) == common // B * B
 
 
+def test_equal_blocks_after_different_beginnings_are_two() -> None:
+    one = driver()
+    end = prompt(B + 1, 3)
+    for beginning in ([1] * B, [2] * B):
+        assert cached_of(one, beginning + end, decoder_start=2 * B) == 0
+    for beginning in ([1] * B, [2] * B):
+        assert cached_of(one, beginning + end, decoder_start=2 * B) == 2 * B
+
+
+@pytest.mark.parametrize("rows", [1, 3, B, 2 * B])
+def test_a_prompt_under_way_is_shared_as_far_as_its_steps_are_planned(rows: int) -> None:
+    one = driver(max_step_tokens=rows)
+    one.add(prompt(4 * B), 1, salt=0)
+    for _ in range(2 * B // rows):
+        one.plan()
+    late = one.add(prompt(4 * B), 1, salt=0, decoder_start=4 * B - 1)
+    one.abort(0)  # it stops there, and its steps go on
+    one.plan()
+    assert one.cached[late] == 2 * B // rows * rows // B * B
+    one.drain(depth=1)
+
+
+@pytest.mark.parametrize("history", [1, 3, 2 * B])
+def test_the_past_of_a_hit_comes_with_its_slot(history: int) -> None:
+    one = driver(PrefixRules(1, 1, 1, history))
+    cached_of(one, prompt(3 * B))
+    one.add(prompt(3 * B), 1, salt=0, decoder_start=3 * B - 1)
+    plan = one.plan()  # the device compares the tokens
+    assert plan is not None
+    assert plan.past_position.tolist() == list(range(3 * B - 2))[-history:]
+    one.drain()
+
+
 def test_answers_are_cached_too() -> None:
     one = driver(max_length=64)
     first = one.add(prompt(6), 11, salt=0)

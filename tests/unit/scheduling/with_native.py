@@ -1,4 +1,4 @@
-"""Runs pytest with another build of the C++ module in place of the installed one: `with_native.py MODULE ARGUMENT...`."""
+"""Runs pytest with another build of the C++ module than the installed one: `with_native.py MODULE ARGUMENT...`."""
 
 import importlib.util
 import sys

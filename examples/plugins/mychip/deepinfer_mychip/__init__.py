@@ -1,1 +1,1 @@
-"""An example backend. It computes on the host, so that it can be tried anywhere; a real one would open a device."""
+"""The mychip backend. It computes on the host until it opens a device of its own."""

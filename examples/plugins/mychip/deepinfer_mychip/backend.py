@@ -1,24 +1,26 @@
-"""The required members of a backend and of its device, and nothing more."""
+"""The required members of a backend and of its device, and nothing more. The queue is in `queue.py`.
+
+The contract is deepinfer_core/interfaces/backend.py. `probe`, `torch_device` and `memory` pretend that the host is a
+chip: put the device's own in their place.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from collections.abc import Mapping
 
 import torch
-
+from deepinfer_core.api.errors import ConfigError
 from deepinfer_core.interfaces.backend import Capabilities, Determinism, Probe
 from deepinfer_core.interfaces.ops import Kernel, RowFormat, WeightFormat
 from deepinfer_core.interfaces.parallel import Communicator, Group
 from deepinfer_core.parallel.communicator import OneRankCommunicator
-from deepinfer_mychip.kernels import rms_norm
 
-T = TypeVar("T")
+from deepinfer_mychip.kernels import KERNELS
+from deepinfer_mychip.queue import MychipQueue
 
 
-class MyChipBackend:
+class MychipBackend:
     """Making and probing it must not touch the device."""
 
     name = "mychip"
@@ -28,6 +30,7 @@ class MyChipBackend:
         return Probe(available=True, reason="pretends that the host is a chip", devices=("mychip 0",))
 
     def capabilities(self) -> Capabilities:
+        """Each promise is checked by the conformance suite. The formats are all there because references read them."""
         return Capabilities(
             dtypes=("float32",),
             weight_formats=tuple(WeightFormat),
@@ -36,15 +39,17 @@ class MyChipBackend:
             accelerator=True,
         )
 
-    def open(self, index: int) -> MyChipDevice:
-        return MyChipDevice()
+    def open(self, index: int) -> MychipDevice:
+        if index != 0:
+            raise ConfigError(f"device_index = {index} is not allowed: mychip has one device, number 0")
+        return MychipDevice()
 
 
-class MyChipDevice:
-    """One opened device."""
+class MychipDevice:
+    """One opened device. `close` ends the queues that it gave."""
 
     def __init__(self) -> None:
-        self._queues: list[MyChipQueue] = []
+        self._queues: list[MychipQueue] = []
 
     @property
     def torch_device(self) -> torch.device:
@@ -55,41 +60,18 @@ class MyChipDevice:
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
 
     def kernels(self) -> Mapping[str, Kernel]:
-        return {"rms_norm": rms_norm}
+        return KERNELS
 
-    def queue(self) -> MyChipQueue:
-        self._queues.append(MyChipQueue())
+    def queue(self) -> MychipQueue:
+        self._queues.append(MychipQueue())
         return self._queues[-1]
 
     def communicator(self, group: Group) -> Communicator:
+        if group.size != 1:
+            raise ConfigError(f"group {group.name!r} has {group.size} ranks: mychip runs one rank")
         return OneRankCommunicator(group)
 
     def close(self) -> None:
         for queue in self._queues:
             queue.close()
-
-
-class MyChipQueue:
-    """One worker keeps the order of submission. A real device would record an event on its stream instead."""
-
-    def __init__(self) -> None:
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mychip")
-
-    def submit(self, fn: Callable[[], T]) -> MyChipEvent[T]:
-        return MyChipEvent(self._worker.submit(fn))
-
-    def close(self) -> None:
-        self._worker.shutdown(wait=True)
-
-
-class MyChipEvent(Generic[T]):
-    """The completion of one submitted function."""
-
-    def __init__(self, future: Future[T]) -> None:
-        self._future = future
-
-    def done(self) -> bool:
-        return self._future.done()
-
-    def wait(self) -> T:
-        return self._future.result()
+        self._queues.clear()
