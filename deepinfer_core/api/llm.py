@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from deepinfer_core.api.config import EngineConfig, read_environment
-from deepinfer_core.api.errors import DeviceError, UnsupportedRequest
+from deepinfer_core.api.errors import DeviceError, RequestError, UnsupportedRequest
 from deepinfer_core.api.interrupt import interrupt_held
 from deepinfer_core.api.outputs import RequestOutput
 from deepinfer_core.api.params import SamplingParams
@@ -123,7 +123,7 @@ class LLM:
         Raises `DeviceError` when the device fails; every request that finished before has been given out. Leaving the
         iteration early aborts what is running.
         """
-        for _, output in self._run(enumerate(requests)):
+        for _, output in self._run(enumerate(map(_checked, requests))):
             yield output
 
     def chat(self, messages: Sequence[Mapping[str, Any]], params: Params | None = None, **options: Any) -> ChatOutput:
@@ -183,6 +183,12 @@ class LLM:
 
     def _collect(self, outcomes: Iterable[Finished]) -> None:
         self._finished.update((finished.key, finished.output) for finished in outcomes)
+
+
+def _checked(request: Request) -> Request:
+    if not isinstance(request, Request):
+        raise RequestError(f"stream was given a {type(request).__name__}: give Request objects, or use generate")
+    return request
 
 
 class _Run:

@@ -148,6 +148,11 @@ def test_an_endless_source_can_be_left(llm: LLM) -> None:
     assert len(tokens(llm.generate([5, 6], SHORT)[0])) == 1
 
 
+def test_a_stream_of_prompts_is_refused_in_words(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="stream was given a str: give Request objects"):
+        list(llm.stream(["Once upon a time"]))  # type: ignore[list-item]
+
+
 def test_a_stream_gives_outputs_in_order_of_completion(llm: LLM) -> None:
     """Also those that ended while another stream was asked."""
     first = llm.stream(
