@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -120,17 +120,22 @@ class Environment:
     plugins_disabled: frozenset[str]
     log_level: str
     threads: int | None
-    unknown: tuple[str, ...]  # one sentence for each DEEPINFER_* variable that nobody reads
+    unknown: tuple[str, ...]  # DEEPINFER_* variables that the core does not read
+
+    def unread(self, plugins: Iterable[str]) -> tuple[str, ...]:
+        """One sentence for each variable that nobody reads. DEEPINFER_NAME_... is the business of the plugin `name`."""
+        theirs = tuple(f"DEEPINFER_{name.upper().replace('-', '_')}_" for name in plugins)
+        return tuple(
+            f"environment variable {name} is not one of ours{nearest(name, ENVIRONMENT)}"
+            for name in self.unknown
+            if not name.startswith(theirs)
+        )
 
 
 def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
     """Read the variables (default: the process's). Raises `ConfigError` for a value that cannot be used."""
     env = os.environ if variables is None else variables
-    unknown = tuple(
-        f"environment variable {name} is not one of ours{nearest(name, ENVIRONMENT)}"
-        for name in sorted(env)
-        if name.startswith("DEEPINFER_") and name not in ENVIRONMENT
-    )
+    unknown = tuple(name for name in sorted(env) if name.startswith("DEEPINFER_") and name not in ENVIRONMENT)
     threads = env.get("DEEPINFER_THREADS")
     if threads is not None and not re.fullmatch("[1-9][0-9]{0,3}", threads):
         raise ConfigError(f"DEEPINFER_THREADS = {shown(threads)} is not allowed: give a whole number from 1 to 9999")

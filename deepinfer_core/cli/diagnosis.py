@@ -60,6 +60,7 @@ def diagnose(requested: str | None, strict: bool) -> Diagnosis:
     _look_at_packages(found)
     environment = _look_at_environment(found)
     plugins = load_plugins(environment, stop=False)
+    found.warnings.extend(environment.unread(plugins.managers))
     _look_at_plugins(found, plugins, environment)
     found.facts["backends"] = [_describe(candidate) for candidate in survey(plugins.registry)]
     choice: Choice | None = None
@@ -102,7 +103,6 @@ def _look_at_environment(found: Diagnosis) -> Environment:
     environment = read_environment({})
     with found.guarded("reading the environment"):
         environment = read_environment()
-    found.warnings.extend(environment.unknown)
     found.facts["environment"] = asdict(environment) | {"plugins_disabled": sorted(environment.plugins_disabled)}
     path = build_record()
     found.facts["build"] = {"path": str(path), "record": None}

@@ -71,13 +71,14 @@ def build_engine(
     """
     registry = plugins.registry
     choice = choose_backend(registry, config.backend, environment, build_record())
+    unread = environment.unread(plugins.managers)
     plan = check_build(config, registry, choice.backend.name, choice.backend.capabilities())
     tokenizer = Tokenizer.from_folder(plan.folder)
     device = wrap_device(choice.backend.open(config.device_index))
     try:
         ops = resolve(device.kernels())
         fallbacks = _fallbacks(ops, choice.backend.name)
-        if config.strict and (problems := (*environment.unknown, *fallbacks)):
+        if config.strict and (problems := (*unread, *fallbacks)):
             raise ConfigError(f"strict is on and not everything runs as it should: {'; '.join(problems)}")
         watching = [*observers, *(registry.observers[name] for name in registry.observers)]
         builder = _Builder(config, plan, device, ops, tokenizer, registry, watching)
@@ -85,7 +86,7 @@ def build_engine(
     except BaseException:
         device.close()
         raise
-    report = (*environment.unknown, *choice.lines, *fallbacks, *_prefix_lines(config, plan))
+    report = (*unread, *choice.lines, *fallbacks, *_prefix_lines(config, plan))
     return Built(engine, device, plan.info, tokenizer, layout, plan.max_length, report)
 
 

@@ -79,6 +79,13 @@ def test_names_of_disabled_plugins_may_have_spaces_around_them() -> None:
 
 
 def test_an_unknown_variable_is_told_with_the_nearest_name() -> None:
-    (line,) = read_environment({"DEEPINFER_BACKENT": "cpu", "OTHER": "1"}).unknown
+    (line,) = read_environment({"DEEPINFER_BACKENT": "cpu", "OTHER": "1"}).unread([])
     assert "DEEPINFER_BACKENT" in line
     assert "did you mean 'DEEPINFER_BACKEND'" in line
+
+
+def test_a_plugin_may_have_variables_of_its_own_name() -> None:
+    found = read_environment({"DEEPINFER_MY_CHIP_STREAMS": "2", "DEEPINFER_MYCHIP_STREAMS": "2"})
+    (line,) = found.unread(["cpu", "my-chip"])
+    assert "DEEPINFER_MYCHIP_STREAMS" in line
+    assert len(found.unread([])) == 2

@@ -87,12 +87,15 @@ def test_the_past_of_a_hit_comes_with_its_slot(history: int) -> None:
     one.drain()
 
 
-def test_answers_are_cached_too() -> None:
+@pytest.mark.parametrize("new", range(8, 13))
+def test_answers_are_cached_too(new: int) -> None:
     one = driver(max_length=64)
-    first = one.add(prompt(6), 11, salt=0)
+    first = one.add(prompt(6), new, salt=0)
     one.drain()
     again = prompt(6) + one.answers[first] + [3]
-    assert cached_of(one, again, decoder_start=len(again) - 1) == 4 * B  # the newest token never had a row
+    assert (
+        cached_of(one, again, decoder_start=len(again) - 1) == (6 + new - 1) // B * B
+    )  # the newest token never had a row
 
 
 def test_salts_part_requests_and_no_key_shares_nothing() -> None:
@@ -153,6 +156,18 @@ def test_a_hit_never_counts_a_block_twice_when_room_is_short() -> None:
     one.add([*prompt(3 * B), 1, 2], 2, salt=0, decoder_start=3 * B)
     one.add(prompt(2 * B, 5), 2, salt=0)
     one.drain(depth=1)
+
+
+def test_unused_blocks_of_a_hit_are_not_room_for_what_follows() -> None:
+    one = driver(num_blocks=6, max_length=6 * B)
+    cached_of(one, prompt(3 * B), new=1)
+    one.add([6], 2)
+    one.step()
+    late = one.add(prompt(3 * B) + [5] * (3 * B - 1), 1, salt=0, decoder_start=6 * B - 2)
+    one.step()
+    assert late not in one.cached, "two blocks are left for the three that it needs, and the other's next"
+    one.drain()
+    assert one.cached[late] == 3 * B
 
 
 def test_forgotten_blocks_are_not_found_and_users_go_on() -> None:
