@@ -114,7 +114,7 @@ def _torch_product(name: str, args: tuple[Any, ...]) -> float:
         return _median(lambda: product(x, matrix))
     if name == "grouped_linear":
         x, groups = args[0].float().transpose(0, 1).contiguous(), args[0].shape[1]
-        stack = dequantise(args[1]).unflatten(0, (groups, -1)).transpose(1, 2).contiguous()
+        stack = torch.unflatten(dequantise(args[1]), 0, (groups, -1)).transpose(1, 2).contiguous()
         return _median(lambda: torch.bmm(x, stack))
     if name == "gated_mlp":
         x, gate, up, down = args[0].float(), *(dequantise(weight) for weight in args[1:4])

@@ -16,7 +16,7 @@ from dense_v41.quantise import Quantisation
 
 
 def enter(mixer: Mixer, norm: RMSNorm, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(a sublayer's input, `pre` for the next one, its own post, its own comb). Its input weights were made before it."""
+    """(a sublayer's input by weights made before it, `pre` for the next one, its own post, its own comb)."""
     next_pre, post, comb = mixer(streams)
     return norm(collapse(streams, pre)), next_pre, post, comb
 

@@ -93,9 +93,8 @@ def test_answers_are_cached_too(new: int) -> None:
     first = one.add(prompt(6), new, salt=0)
     one.drain()
     again = prompt(6) + one.answers[first] + [3]
-    assert (
-        cached_of(one, again, decoder_start=len(again) - 1) == (6 + new - 1) // B * B
-    )  # the newest token never had a row
+    written = 6 + new - 1  # the newest token never had a row
+    assert cached_of(one, again, decoder_start=len(again) - 1) == written // B * B
 
 
 def test_salts_part_requests_and_no_key_shares_nothing() -> None:
