@@ -80,6 +80,36 @@ class Queue(Protocol):
 
 
 @runtime_checkable
+class Graph(Protocol[T_co]):
+    """Recorded work. It reads and writes the very tensors that it was recorded with, whatever they hold by then."""
+
+    @property
+    def result(self) -> T_co:
+        """What the recorded function returned. Its tensors are filled anew by every replay."""
+
+    def replay(self) -> None:
+        """Do the work again. Called on the queue's thread; waits for nothing."""
+
+
+@runtime_checkable
+class GraphRunner(Protocol):
+    """Records work so that it can be launched again at less cost."""
+
+    def capture(self, fn: Callable[[], T]) -> Graph[T]:
+        """Record the kernels that `fn` launches; `result` is valid from then on. Called on the queue's thread.
+
+        What `fn` raises is raised, nothing is recorded then, and the device goes on as before.
+        """
+
+
+@runtime_checkable
+class GraphDevice(Protocol):
+    """What a device has beside the required members where its backend claims `graph_capture`."""
+
+    def graph_runner(self) -> GraphRunner: ...
+
+
+@runtime_checkable
 class Device(Protocol):
     """One opened device."""
 
@@ -96,7 +126,8 @@ class Device(Protocol):
         """A new execution queue on this device."""
 
     def communicator(self, group: Group) -> Communicator:
-        """Collectives among the ranks of `group`."""
+        """Collectives among the ranks of `group`. With more than one, torch.distributed's default process group, which
+        has all ranks, exists before this is called, and every rank of `group` calls it."""
 
     def close(self) -> None: ...
 

@@ -96,7 +96,7 @@ def encode_rows(x: Tensor, format: RowFormat) -> Tensor:
     """
     x = x.float()
     if format is RowFormat.F32:
-        return x.contiguous().view(torch.uint8)
+        return x.clone(memory_format=torch.contiguous_format).view(torch.uint8)  # zero rows may lie apart, too
     if format is RowFormat.BF16:
         return x.bfloat16().contiguous().view(torch.uint8)
     size = row_block(format)

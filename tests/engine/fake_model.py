@@ -50,9 +50,9 @@ SPEC = CacheSpec(
 
 def mix(a: Tensor, b: Tensor | int) -> Tensor:
     """A hash of two int64 tensors that wraps around and depends on their order."""
-    x = (a ^ (a >> 31)) * 0x9E3779B97F4A7C1 + b * 0xC2B2AE3D27D4EB5 + 0x165667B19E3779
-    x = (x ^ (x >> 29)) * 0x5851F42D4C957F2
-    return x ^ (x >> 32)
+    x = (a >> 31).bitwise_xor_(a).mul_(0x9E3779B97F4A7C1) + (b * 0xC2B2AE3D27D4EB5 + 0x165667B19E3779)
+    x = (x >> 29).bitwise_xor_(x).mul_(0x5851F42D4C957F2)
+    return (x >> 32).bitwise_xor_(x)
 
 
 def entry(tokens: Tensor, position: Tensor) -> Tensor:

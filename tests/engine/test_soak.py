@@ -12,8 +12,8 @@ from deepinfer_core.engine.request import Request
 
 REQUESTS = 20_000
 SETTLED = 5_000  # by then every table and cache has its size
-WAITING = 96  # requests in the engine at once: more than run together
-SIZES = Sizes(slots=64, blocks=80, block_size=4, step_tokens=256, max_length=40, prefix=EXACT_REPLAY)
+WAITING = 384  # requests in the engine at once: more than run together, and many a step, which costs less
+SIZES = Sizes(slots=256, blocks=320, block_size=4, step_tokens=1024, max_length=40, prefix=EXACT_REPLAY)
 LEAK = 0.1  # objects a request: one in ten that keeps something is a leak
 
 

@@ -28,9 +28,10 @@ def cached_of(one: Driver, tokens: list[int], *, new: int = 3, salt: int | None 
     return one.cached[number]
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("length", range(1, 3 * B + 2))
-def test_a_prompt_that_comes_again_spares_all_full_blocks_but_its_last_token(length: int) -> None:
-    one = driver()
+def test_a_prompt_that_comes_again_spares_all_full_blocks_but_its_last_token(length: int, drafts: int) -> None:
+    one = driver(max_drafts=drafts)
     assert cached_of(one, prompt(length)) == 0
     assert cached_of(one, prompt(length), decoder_start=length - 1) == min(length // B * B, length - 1)
 
@@ -207,6 +208,9 @@ def test_what_cannot_be_a_key_or_a_rule_is_refused() -> None:
     [
         (0, "a3817f04ba25a8e66df67214c7550293"),
         (1, "da87c1d86b99af44347659119b22fc45"),
+        (8, "3b62a9ba6258f5610f83e264f31497b4"),
+        (15, "5493e99933b0a8117e08ec0f97cfc3d9"),
+        (63, "5150d1772f50834a503e069a973fbd7c"),
     ],
 )
 def test_the_hash_is_siphash(length: int, digest: str) -> None:
