@@ -22,10 +22,38 @@ from deepinfer_core.text.chat import ChatFormat, read_conversation
 from deepinfer_core.text.tokenizer import Tokenizer
 from deepinfer_demo_model import source
 from deepinfer_demo_model.source import ready_folder
-from deepinfer_demo_model.spec import BENCH_50M, DEMO, EOS
+from deepinfer_demo_model.spec import BENCH_50M, EOS, ModelSpec
 from deepinfer_demo_model.tokenizer_file import SPECIAL_TOKENS, build_tokenizer
 
-SMALL = replace(DEMO, hidden_size=64, n_routed_experts=2, moe_intermediate_size=32, dspark_n_routed_experts=2)
+SMALL = ModelSpec(
+    vocab_size=512,
+    hidden_size=64,
+    num_hidden_layers=8,
+    moe_intermediate_size=32,
+    num_attention_heads=6,
+    head_dim=64,
+    qk_rope_head_dim=32,
+    q_lora_rank=96,
+    o_lora_rank=64,
+    o_groups=2,
+    n_routed_experts=2,
+    num_experts_per_tok=2,
+    sliding_window=32,
+    compress_ratios=(0, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0),
+    kv_source_layer_ids=(1, 3, 4),
+    index_source_layer_ids=(1, 3, 4, 6),
+    index_n_heads=16,
+    index_head_dim=32,
+    index_topk=16,
+    candidate_source_layer_id=4,
+    candidate_topk_blocks=8,
+    candidate_block_size=4,
+    engram_layer_ids=(1, 2),
+    engram_vocab_size=400,
+    num_nextn_predict_layers=3,
+    dspark_target_layer_ids=(5, 6, 7),
+    dspark_n_routed_experts=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +108,7 @@ def test_chat_with_thinking_and_tools_renders(tokenizer):
     assert '<｜DSML｜ invoke name="weather">' in text
 
 
-@pytest.mark.parametrize("spec", [DEMO, BENCH_50M])
+@pytest.mark.parametrize("spec", [SMALL, BENCH_50M])
 def test_tokenizer_fills_the_vocabulary_and_is_always_the_same(spec):
     first, second = build_tokenizer(spec.vocab_size), build_tokenizer(spec.vocab_size)
     assert first.to_str() == second.to_str()

@@ -113,37 +113,6 @@ class ModelSpec:
         }
 
 
-# Every part of the architecture, small: three KV sources (two of ratio 2), four index sources, the last of them bound
-# by candidate blocks, two Engram layers, three draft stages.
-DEMO = ModelSpec(
-    vocab_size=512,
-    hidden_size=192,
-    num_hidden_layers=8,
-    moe_intermediate_size=96,
-    num_attention_heads=6,
-    head_dim=64,
-    qk_rope_head_dim=32,
-    q_lora_rank=96,
-    o_lora_rank=64,
-    o_groups=2,
-    n_routed_experts=12,
-    num_experts_per_tok=2,
-    sliding_window=32,
-    compress_ratios=(0, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0),
-    kv_source_layer_ids=(1, 3, 4),
-    index_source_layer_ids=(1, 3, 4, 6),
-    index_n_heads=16,
-    index_head_dim=32,
-    index_topk=16,
-    candidate_source_layer_id=4,
-    candidate_topk_blocks=8,
-    candidate_block_size=4,
-    engram_layer_ids=(1, 2),
-    engram_vocab_size=400,
-    num_nextn_predict_layers=3,
-    dspark_target_layer_ids=(5, 6, 7),
-)
-
 # About 50 million parameters, four fifths of them in experts, for measuring speed.
 BENCH_50M = ModelSpec(
     vocab_size=4096,
