@@ -102,8 +102,8 @@ void top_logprobs(const float* logits, int64_t rows, int64_t vocab, const int64_
             mass += std::exp(double(x[v] - most));
             before += x[v] > own || (x[v] == own && v < tokens[t]);
         }
-        const float total = most + float(std::log(mass));
-        logprob[t] = own - total;
+        const double total = double(most) + std::log(mass);
+        logprob[t] = float(double(own) - total);
         rank[t] = 1 + before;
         std::vector<int32_t> order(static_cast<size_t>(vocab));
         for (int64_t v = 0; v < vocab; ++v) order[size_t(v)] = int32_t(v);
@@ -111,7 +111,7 @@ void top_logprobs(const float* logits, int64_t rows, int64_t vocab, const int64_
                           [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
         for (int64_t i = 0; i < k; ++i) {
             ids[t * k + i] = order[size_t(i)];
-            values[t * k + i] = x[order[size_t(i)]] - total;
+            values[t * k + i] = float(double(x[order[size_t(i)]]) - total);
         }
     });
 }
