@@ -94,11 +94,11 @@ def encode_rows(x: Tensor, format: RowFormat) -> Tensor:
 
     An infinite number saturates; a NaN makes its whole block NaN, whatever the format.
     """
-    x = x.float()
+    x = x.float().clone(memory_format=torch.contiguous_format)  # `contiguous` leaves zero rows as they are
     if format is RowFormat.F32:
-        return x.clone(memory_format=torch.contiguous_format).view(torch.uint8)  # zero rows may lie apart, too
+        return x.view(torch.uint8)
     if format is RowFormat.BF16:
-        return x.bfloat16().contiguous().view(torch.uint8)
+        return x.bfloat16().view(torch.uint8)
     size = row_block(format)
     blocks = torch.unflatten(x, -1, (x.shape[-1] // size, size))
     largest = blocks.abs().amax(-1, keepdim=True).clamp(max=MAX_FLOAT32)

@@ -146,6 +146,14 @@ def test_row_bytes_is_what_is_stored(format: RowFormat) -> None:
     assert decode_rows(encode_rows(torch.empty(0, 96), format), format, 96).shape == (0, 96)
 
 
+@pytest.mark.parametrize("format", RowFormat)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_rows_that_do_not_lie_in_one_piece_are_stored_as_any_other(format: RowFormat, rows: int) -> None:
+    wide = torch.arange(rows * 128, dtype=torch.float32).reshape(rows, 128)
+    assert encode_rows(wide[:, ::2], format).tolist() == encode_rows(wide[:, ::2].clone(), format).tolist()
+    assert encode_rows(wide[:, ::2], format).shape == (rows, format.row_bytes(64))
+
+
 @pytest.mark.parametrize("format", list(RowFormat))
 def test_zeros_stay_zeros(format: RowFormat) -> None:
     row = torch.zeros(2, 64)
