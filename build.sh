@@ -29,7 +29,9 @@ main() {
     esac
 }
 
+# With `test`, the test tools and the conformance suite too.
 build() {
+    local for_tests="${1:-}"
     choose_backend
     check_compiler
     if [ "${DEEPINFER_NO_VENV:-0}" != 0 ]; then
@@ -178,6 +180,7 @@ packages() {
     printf '%s\n' . backends/cpu "${accelerated[@]}"
     local file
     for file in plugins/*/pyproject.toml; do [ -f "$file" ] && dirname "$file"; done
+    [ "$for_tests" = test ] && printf '%s\n' tests/conformance
     return 0
 }
 
@@ -220,7 +223,7 @@ run_tests() {
 }
 
 clean() {
-    rm -rf .venv build backends/*/build plugins/*/build
+    rm -rf .venv build backends/*/build plugins/*/build tests/conformance/build
     say "removed .venv and what was built"
 }
 

@@ -1,0 +1,1 @@
+"""A drafter for DeepInfer."""

@@ -1,0 +1,1 @@
+"""A logits processor for DeepInfer."""
