@@ -40,8 +40,8 @@ class PrefixRules:
     """What is computed again at a prefix hit, because sliding windows are not kept with the blocks ("replay").
 
     A replay begins so many rows before the first row that must be right: `key_rows` for the keys that rows after the
-    hit write to blocks, and either `kept_rows` for the row where the request's decoder half begins or `logit_rows` for the
-    last known token's row.
+    hit write to blocks, and either `kept_rows` for the row where the request's decoder half begins or `logit_rows` for
+    the last known token's row.
     """
 
     key_rows: int
