@@ -218,7 +218,7 @@ def soak(subject: Subject, llm: MakeLLM, count: int, seed: int) -> None:
 
 @TINY
 def test_everything_comes_back_after_many_requests(subject: Subject, llm: MakeLLM, seed: int) -> None:
-    soak(subject, llm, 40, seed)
+    soak(subject, llm, 12, seed)
 
 
 @TINY
