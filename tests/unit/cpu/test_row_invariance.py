@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deepinfer_conformance.op_rows import BY_EXPERT, POOL_PARAMETERS, REQUEST_PARAMETERS, ROW_PARAMETERS
 from deepinfer_core.interfaces.ops import OpCase, Rows, Weight, WeightFormat
 from deepinfer_core.ops.cases import Maker
 from deepinfer_core.ops.catalogue import CATALOGUE
@@ -21,38 +22,6 @@ from deepinfer_cpu.kernels import kernels
 
 CPU = torch.device("cpu")
 KERNELS = kernels()
-
-# The parameters that have one entry a row, by op. The other parameters are shared by all rows.
-ROW_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "rms_norm": ("x",),
-    "apply_rope": ("x", "position"),
-    "hc_mixes": ("streams",),
-    "hc_collapse": ("streams", "pre"),
-    "hc_expand": ("y", "streams", "post", "comb"),
-    "linear": ("x",),
-    "grouped_linear": ("x",),
-    "embedding": ("tokens",),
-    "lm_head": ("x",),
-    "fake_quant": ("x",),
-    "route": ("x",),
-    "gated_mlp": ("x",),
-    "index_scores": ("q", "weights", "rows"),
-    "select_blocks": ("scores", "visible"),
-    "select_topk": ("scores", "blocks"),
-    "sparse_attention": ("q", "rows", "selected"),
-    "hash_ngrams": ("classes",),
-    "engram_lookup": ("index",),
-    "engram_gate": ("streams", "key", "value"),
-    "read_rows": ("index",),
-    "apply_token_mask": ("logits", "mask"),
-    "apply_penalties": ("logits", "prompt_seen", "counts", "repetition", "presence", "frequency"),
-    "sample_tokens": ("logits", "temperature", "top_k", "top_p", "min_p", "seed", "sample", "position"),
-    "top_logprobs": ("logits", "tokens"),
-    "verify_drafts": ("target", "drafts", "num_drafts"),
-}
-REQUEST_PARAMETERS = {"compress_kv": ("u", "gate", "rows"), "gather_history": ("tokens", "rows")}  # rows of one request
-POOL_PARAMETERS = {"write_rows": ("x", "dest"), "copy_rows": ("source", "dest")}  # a row is what lands in the pool
-BY_EXPERT = ("moe_permute", "experts", "moe_combine")  # a row is what the three make of it together
 
 
 def test_every_op_of_the_catalogue_is_held_to_the_law() -> None:
