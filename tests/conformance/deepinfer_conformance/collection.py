@@ -79,10 +79,10 @@ class Collection:
         if self.narrowed:
             return
         listed = inventory.shipped()
-        found = {tuple(name.split("[")[0].split("::")) for name in self.known}
+        found = {(file, test) for file, _, test in (name.split("[")[0].partition("::") for name in self.known)}
         faults = [
             *inventory.changes(listed, inventory.present()),
-            *(f"{test} was not collected" for test in inventory.missing(listed, found)),  # type: ignore[arg-type]
+            *(f"{test} was not collected" for test in inventory.missing(listed, found)),
         ]
         if faults:
             raise ConfigError(f"the standard tests are not as they were shipped: {'; '.join(faults)}")

@@ -113,7 +113,9 @@ def _inside(x: Tensor, shape: tuple[int, ...], cut: Callable[[Tensor], Tensor]) 
 
 def tensors(result: object) -> list[Tensor]:
     """The tensors that an op gave."""
-    return [result] if isinstance(result, Tensor) else [x for x in result if isinstance(x, Tensor)] if result else []  # type: ignore[attr-defined]
+    if isinstance(result, Tensor):
+        return [result]
+    return [x for x in result if isinstance(x, Tensor)] if isinstance(result, (tuple, list)) else []
 
 
 def expected(spec: OpSpec, arguments: Arguments) -> list[Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -86,11 +86,12 @@ class Results:
 
     def add(self, report: pytest.TestReport) -> None:
         """Take in one phase of one test."""
-        properties, outcome = dict(report.user_properties), outcome_of(report)
+        properties: dict[str, Any] = dict(report.user_properties)
+        outcome = outcome_of(report)
         if outcome is None:
             return
         test = str(properties[_ID])
-        record = self.records.setdefault(test, Record(test, tuple(properties[_CAPABILITIES])))  # type: ignore[arg-type]
+        record = self.records.setdefault(test, Record(test, tuple(properties[_CAPABILITIES])))
         record.seconds += report.duration
         record.finished |= report.when == "teardown" or report.failed
         record.waiver = str(properties.get(_WAIVER, record.waiver))

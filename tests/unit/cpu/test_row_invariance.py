@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -38,28 +39,28 @@ def same(one: object, other: object) -> bool:
     return all(a.shape == b.shape and bits(a).equal(bits(b)) for a, b in pairs)
 
 
-def _tensors(result: object) -> list[Tensor]:
-    return [result] if isinstance(result, Tensor) else [x for x in result if isinstance(x, Tensor)]  # type: ignore[attr-defined]
+def _tensors(result: Any) -> list[Tensor]:
+    return [result] if isinstance(result, Tensor) else [x for x in result if isinstance(x, Tensor)]
 
 
-def bound(name: str, case: OpCase) -> dict[str, object]:
+def bound(name: str, case: OpCase) -> dict[str, Any]:
     return dict(inspect.signature(CATALOGUE[name].reference).bind(*case.args, **case.kwargs).arguments)
 
 
-def some(x: object, index: Tensor) -> object:
+def some(x: Any, index: Tensor) -> Any:
     if isinstance(x, Rows):
         return Rows(*(getattr(x, f.name)[index].contiguous() for f in fields(Rows)))
-    return None if x is None else x[index].contiguous()  # type: ignore[index]
+    return None if x is None else x[index].contiguous()
 
 
-def picked(name: str, parameters: tuple[str, ...], arguments: dict[str, object], index: Tensor) -> dict[str, object]:
+def picked(name: str, parameters: tuple[str, ...], arguments: dict[str, Any], index: Tensor) -> dict[str, Any]:
     return {key: some(x, index) if key in parameters else x for key, x in arguments.items()}
 
 
-def cases_with_rows(name: str, parameter: str) -> Iterator[tuple[dict[str, object], int]]:
+def cases_with_rows(name: str, parameter: str) -> Iterator[tuple[dict[str, Any], int]]:
     for case in CATALOGUE[name].cases(CPU, torch.float32, seed=6):
         arguments = bound(name, case)
-        if rows := len(arguments[parameter]):  # type: ignore[arg-type]
+        if rows := len(arguments[parameter]):
             yield arguments, rows
 
 
@@ -86,7 +87,7 @@ def test_a_requests_rows_have_their_bits_alone(name: str) -> None:
             index = (rows.slot == slot).nonzero().flatten()
             alone = picked(name, parameters, arguments, index)
             if slot >= 0:
-                alone["rows"].first_row.zero_()  # type: ignore[attr-defined]
+                alone["rows"].first_row.zero_()
             assert same(whole[index], KERNELS[name](**alone))
             tried += 1
     assert tried
@@ -102,11 +103,11 @@ def test_a_pool_row_has_its_bytes_whatever_is_written_beside_it(name: str, data:
         assert isinstance(dest, Tensor)
         chosen = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, unique=True))
         index = torch.tensor(chosen)
-        whole, part = (arguments | {"pool": arguments["pool"].clone()} for _ in range(2))  # type: ignore[attr-defined]
+        whole, part = (arguments | {"pool": arguments["pool"].clone()} for _ in range(2))
         KERNELS[name](**whole)
         KERNELS[name](**picked(name, parameters, part, index))
         written = dest[index][dest[index] >= 0]
-        assert same(whole["pool"][written], part["pool"][written])  # type: ignore[index]
+        assert same(whole["pool"][written], part["pool"][written])
         tried += 1
     assert tried
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch  # noqa: F401  before _kernels, which is linked to the libraries that this loads
+import torch  # noqa: F401  # not used here: it loads the libraries that _kernels, below, is linked to
 
 from deepinfer_core.interfaces.ops import Kernel
 from deepinfer_cpu._kernels import Table

@@ -121,7 +121,7 @@ def test_kernels_leave_the_programs_state_alone(subject: Subject, seed: int) -> 
 @pytest.mark.level("smoke")
 def test_functions_run_in_the_order_of_submission(queue: Queue) -> None:
     ran: list[int] = []
-    events = [queue.submit(lambda n=n: ran.append(n)) for n in range(200)]  # type: ignore[misc]
+    events = [queue.submit(partial(ran.append, n)) for n in range(200)]
     events[-1].wait()
     assert ran == list(range(200))
     assert all(event.done() for event in events)

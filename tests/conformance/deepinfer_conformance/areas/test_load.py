@@ -147,7 +147,8 @@ def test_it_opens_again_while_it_is_open(subject: Subject) -> None:
     def norm(device: Device) -> torch.Tensor:
         there = [value.to(device.torch_device) for value in (x, weight)]
         kernel = device.kernels().get("rms_norm", CATALOGUE["rms_norm"].reference)
-        return device.queue().submit(lambda: kernel(*there, 0.0).cpu()).wait()  # type: ignore[no-any-return]
+        result: torch.Tensor = device.queue().submit(lambda: kernel(*there, 0.0).cpu()).wait()
+        return result
 
     for _ in range(2):
         second = subject.backend.open(0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]  # missing from torch's stubs
 
 from deepinfer_conformance.laws.moving import HOST, moved
 from deepinfer_conformance.laws.ranks import Answer, on_ranks

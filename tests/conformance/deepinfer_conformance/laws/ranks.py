@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # missing from torch's stubs
 
 from deepinfer_conformance.laws.watchdog import Hung
 

@@ -44,7 +44,7 @@ class NewPlugin:
             "--kind", choices=PLUGIN_KINDS, default=PLUGIN_KINDS[0], help="what it gives (default: %(default)s)"
         )
         # Otherwise DIR must not stand behind --kind: an optional positional is given up at the first option.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]  # of this parser alone
 
     def run(self, args: Namespace) -> int:
         """0 when the package is written."""
