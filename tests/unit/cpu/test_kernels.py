@@ -177,3 +177,16 @@ def test_fp8_weights_are_decoded_exactly(isa: str) -> None:
     )
     result = kernels(isa)["linear"](torch.eye(32), weight, False)
     assert result.T.contiguous().equal(data.view(8, 32))
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "linear", "lm_head", "route"])
+def test_arguments_that_do_not_fit_are_refused_not_read_past(name: str) -> None:
+    x, narrow = torch.ones(3, 64), Weight(torch.ones(8, 32), WeightFormat.F32)
+    calls = {
+        "rms_norm": (x, torch.ones(7), 1e-6),
+        "linear": (x, narrow, False),
+        "lm_head": (x, narrow),
+        "route": (x, narrow, torch.zeros(8), 2, 1.0),
+    }
+    with pytest.raises(ValueError, match="are needed"):
+        kernels()[name](*calls[name])

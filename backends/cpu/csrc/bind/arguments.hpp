@@ -2,6 +2,8 @@
 // the call, as the caller's objects do.
 #pragma once
 
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include "../kernels.hpp"
@@ -14,6 +16,13 @@ Rows rows(py::handle r);
 Window window(py::handle view);
 Paged paged(py::handle view);
 RowFormat row_format(py::handle format);
+
+// A kernel reads as far in one argument as another is wide: what does not fit together is refused, never read past.
+inline void fit(std::int64_t width, std::int64_t expected, const char* what) {
+    if (width != expected)
+        throw std::invalid_argument(std::string(what) + " has " + std::to_string(width) + " numbers and " +
+                                    std::to_string(expected) + " are needed");
+}
 
 // Runs a kernel without the GIL.
 template <class Kernel>

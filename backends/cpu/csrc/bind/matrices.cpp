@@ -7,6 +7,7 @@ namespace {
 py::object linear(const Table& k, py::handle x, py::handle matrix, bool quantise, py::handle out_dtype) {
     const Input a(x, Dtype::F32);
     const Weight w = weight(matrix);
+    fit(a.size(1), w.in, "linear: a row of x");
     const Output y({a.size(0), w.out});
     released([&] { k->linear(a.data<float>(), a.size(0), w, quantise, y.data()); });
     return y.as(out_dtype.is_none() ? x : out_dtype);
@@ -16,6 +17,7 @@ py::object grouped_linear(const Table& k, py::handle x, py::handle matrix) {
     const Input a(x, Dtype::F32);
     const Weight w = weight(matrix);
     const int64_t groups = a.size(1);
+    fit(a.size(2), w.in, "grouped_linear: a row of x");
     const Output y({a.size(0), groups, w.out / groups});
     released([&] { k->grouped_linear(a.data<float>(), a.size(0), groups, w, y.data()); });
     return y.as(x);
@@ -24,6 +26,7 @@ py::object grouped_linear(const Table& k, py::handle x, py::handle matrix) {
 py::object lm_head(const Table& k, py::handle x, py::handle matrix) {
     const Input a(x, Dtype::F32);
     const Weight w = weight(matrix);
+    fit(a.size(1), w.in, "lm_head: a row of x");
     const Output y({a.size(0), w.out});
     released([&] { k->linear(a.data<float>(), a.size(0), w, false, y.data()); });
     return y.tensor();
@@ -33,6 +36,7 @@ py::object gated_mlp(const Table& k, py::handle x, py::handle w1, py::handle w3,
                      bool quantise) {
     const Input a(x, Dtype::F32);
     const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
+    fit(a.size(1), gate.in, "gated_mlp: a row of x");
     const Output y({a.size(0), down.out});
     released([&] { k->gated_mlp(a.data<float>(), a.size(0), gate, up, down, limit, quantise, y.data()); });
     return y.as(x);
@@ -42,6 +46,7 @@ py::object experts(const Table& k, py::handle x, py::handle order, py::handle of
                    py::handle w1, py::handle w3, py::handle w2, float limit, bool quantise) {
     const Input a(x, Dtype::F32), o(order, Dtype::I32), begin(offsets, Dtype::I32), routing(weights, Dtype::F32);
     const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
+    fit(a.size(1), gate.in, "experts: a row of x");
     const Output y({o.size(0), a.size(1)});
     released([&] {
         k->experts(a.data<float>(), a.size(0), o.data<int32_t>(), begin.data<int32_t>(), routing.data<float>(),
@@ -53,6 +58,8 @@ py::object experts(const Table& k, py::handle x, py::handle order, py::handle of
 py::tuple route(const Table& k, py::handle x, py::handle gate, py::handle bias, int64_t top_k, float scale) {
     const Input a(x, Dtype::F32), b(bias, Dtype::F32);
     const Weight w = weight(gate);
+    fit(a.size(1), w.in, "route: a row of x");
+    fit(b.numel(), w.out, "route: the bias");
     const Output experts({a.size(0), top_k}, Dtype::I32), weights({a.size(0), top_k});
     released([&] {
         k->route(a.data<float>(), a.size(0), w, b.data<float>(), top_k, scale, experts.data<int32_t>(), weights.data());

@@ -6,6 +6,7 @@ namespace {
 
 py::object rms_norm(const Table& k, py::handle x, py::handle weight, float eps) {
     const Input a(x, Dtype::F32), w(weight, Dtype::F32);
+    fit(w.numel(), a.size(1), "rms_norm: the weight");
     const Output y(a.sizes());
     released([&] { k->rms_norm(a.data<float>(), a.size(0), a.size(1), w.data<float>(), eps, y.data()); });
     return y.as(x);
