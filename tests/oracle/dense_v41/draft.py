@@ -45,17 +45,25 @@ class DraftAttention(Projections):
 
     def forward(self, x: Tensor, context: DraftContext) -> Tensor:
         """x [B, A, S, D] -> [B, A, S, D]."""
-        batch, anchors, size, _ = x.shape
-        position = context.anchors[:, None] + 1 + torch.arange(size, device=x.device)
-        main = self.window_key(context.main, context.position)
-        keys = torch.cat((main.unsqueeze(1).expand(-1, anchors, -1, -1), self.window_key(x, position)), 2)
-        age = context.anchors[:, None] - context.position
-        visible = torch.ones(anchors, keys.shape[2], dtype=torch.bool, device=x.device)
-        visible[:, : main.shape[1]] = (age >= 0) & (age < self.config.sliding_window)
-        visible = visible.expand(batch, -1, -1).flatten(0, 1).unsqueeze(1).expand(-1, size, -1)
+        position = context.anchors[:, None] + 1 + torch.arange(x.shape[2], device=x.device)
         q, _ = self.query(x, position)
-        heads = self.attend(q.flatten(0, 1), keys.flatten(0, 1), visible).unflatten(0, (batch, anchors))
-        return self.output(heads, position)
+        rows = self.window_key(context.main, context.position)
+        age = context.anchors[:, None] - context.position
+        visible = (age >= 0) & (age < self.config.sliding_window)
+        return self.output(attend_block(q, rows, self.window_key(x, position), visible, self.attn_sink), position)
+
+
+def attend_block(q: Tensor, rows: Tensor, block: Tensor, visible: Tensor, sink: Tensor) -> Tensor:
+    """q [B, A, S, H, d], backbone rows [B, K, d], the block's own keys [B, A, S, d] -> [B, A, S, H, d].
+
+    As `Projections.attend`, without a copy of the rows for every anchor; visible bool [A, K].
+    """
+    before = wide(torch.einsum("bashd,bkd->bashk", q, rows)) * q.shape[-1] ** -0.5
+    before = before.masked_fill(~visible[:, None, None], -torch.inf)
+    inside = wide(torch.einsum("bashd,bakd->bashk", q, block)) * q.shape[-1] ** -0.5
+    p = torch.cat((before, inside, wide(sink)[:, None].expand(*q.shape[:-1], 1)), -1).softmax(-1).to(rows.dtype)
+    heads = torch.einsum("bashk,bkd->bashd", p[..., : rows.shape[1]], rows)
+    return heads + torch.einsum("bashk,bakd->bashd", p[..., rows.shape[1] : -1], block)
 
 
 class MarkovHead(nn.Module):
