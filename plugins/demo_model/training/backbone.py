@@ -95,8 +95,11 @@ def balance(model: DenseModel, rate: float) -> None:
         layer.ffn.gate.bias += rate * torch.sign(load.mean() - load)
 
 
-def train(backbone: Backbone, stream: Tensor, seconds: float) -> bool:
-    """Step until the end of the plan (True) or of the time (False)."""
+def train(backbone: Backbone, stream: Tensor, seconds: float, path: Path) -> bool:
+    """Step until the end of the plan (True) or of the time (False).
+
+    Saves at the end of each phase: the first step of the next one compiles, which can outlast the time.
+    """
     deadline = time.monotonic() + seconds
     last_index = torch.tensor(torch.nan)  # until the indexers are trained in this run
     for first, steps, number in backbone.plan():
@@ -115,6 +118,7 @@ def train(backbone: Backbone, stream: Tensor, seconds: float) -> bool:
                     "step %d of %d, loss %.3f, index loss %.3f, load max/mean %.2f, %.0f tokens/s",
                     backbone.done, backbone.steps, float(loss), float(last_index), unevenness(backbone.model), pace,
                 )  # fmt: skip
+        backbone.save(path)
     return True
 
 
@@ -134,7 +138,7 @@ def run(recipe: Recipe, data: Path, work: Path, seconds: float) -> bool:
         backbone.load(work / STATE)
     make_fast(model)
     logger.info("%d tokens of text, %d of %d steps done", len(stream), backbone.done, backbone.steps)
-    complete = train(backbone, stream.to(device()), seconds - (time.monotonic() - begun))
+    complete = train(backbone, stream.to(device()), seconds - (time.monotonic() - begun), work / STATE)
     backbone.save(work / STATE)
     logger.info("%d of %d steps done in %.0f s", backbone.done, backbone.steps, time.monotonic() - begun)
     return complete

@@ -15,7 +15,7 @@ from training.decode import continue_prompts
 from training.tokens import encode
 
 OPENING = 48  # tokens of a document without questions that the model is given
-HEATS = (0.4, 1.0)  # temperatures are drawn between these
+HEATS = (0.0, 1.0)  # temperatures are drawn between these
 
 
 def openings(tokenizer: Tokenizer, documents: Sequence[str]) -> list[list[int]]:
@@ -29,8 +29,8 @@ def openings(tokenizer: Tokenizer, documents: Sequence[str]) -> list[list[int]]:
 def own_text(
     model: DenseModel, tokenizer: Tokenizer, documents: Sequence[str], count: int, length: int, seed: int
 ) -> Tensor:
-    """int64 [count, length]: continuations of openings drawn from `documents`, at temperatures of HEATS."""
-    drawn = random.Random(seed).choices(documents, k=count)
+    """int64 [count, length]: continuations of openings, at temperatures of HEATS. Longer documents are drawn more."""
+    drawn = random.Random(seed).choices(documents, weights=[len(document) for document in documents], k=count)
     prompts = openings(tokenizer, drawn)
     heats = torch.rand(count, generator=torch.Generator().manual_seed(seed)) * (HEATS[1] - HEATS[0]) + HEATS[0]
     return continue_prompts(model, prompts, length, heats, seed)

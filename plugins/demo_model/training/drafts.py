@@ -1,7 +1,9 @@
-"""Trains the draft stages of a checkpoint folder, whose backbone stays as it is: first on the training text, then on
-the model's own continuations. Recipe: DSpark, arXiv 2607.05147.
+"""Trains the draft stages of a checkpoint folder, whose backbone stays as it is, on the training text and on the
+model's own continuations by turns. Recipe: DSpark, arXiv 2607.05147.
 
-    python -m training.drafts --data FOLDER --work FOLDER --model FOLDER --out FOLDER [--seconds 150] [--tiny]
+    python -m training.drafts --data FOLDER --work FOLDER --model FOLDER --out FOLDER [--seconds 560] [--until 1]
+
+A run does the training up to its share `--until` in at most `--seconds`; the next one takes up where it stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from dense_v41 import DenseModel, load_folder
+from dense_v41 import DenseModel, Quantisation, load_folder
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from training.continuations import own_text
 from training.corpus import read_documents, training_files
 from training.dense import IN_THE_LOOP, device, spec_for
 from training.export import export
+from training.fast import compiled, make_drafts_fast
 from training.optimiser import Optimiser, rate_at
 from training.prepare import prepared
 from training.shape import FULL, TINY_RUN, Recipe
@@ -30,11 +33,14 @@ from training.tokens import Windows
 
 logger = logging.getLogger(__name__)
 
+STATE, OWN = "drafts.pt", "own.pt"  # in the work folder
+STORED = Quantisation(activations=True)  # the backbone's weights are read as they were rounded
+
 # Weights of the loss's parts, and how fast later drafts count less.
 CROSS_ENTROPY, DISTANCE, CONFIDENCE, DECAY = 0.1, 0.9, 1.0, 4.0
-REUSE = 4  # draft steps on one forward of the backbone
-OWN_SHARE = 0.6  # last part of the steps, on the model's own text
-REPORT_EVERY = 100
+REUSE = 8  # draft steps on one forward of the backbone
+WARMUP = 100  # steps
+REPORT_EVERY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,103 +54,144 @@ class Target:
 
 @torch.no_grad()
 def ask_backbone(model: DenseModel, ids: Tensor) -> Target:
-    """Run the frozen backbone on ids [B, T]."""
-    output = model(ids)
+    """Run the frozen backbone on ids [B, T], without compiling anything for its one shape."""
+    with torch.compiler.set_stance("force_eager"):
+        output = model(ids)
     assert output.taps is not None
     return Target(ids, output.taps, output.logits)
 
 
-def draft_loss(model: DenseModel, target: Target, anchors: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss, mean acceptance of each draft [S] under the true prefix) after anchor positions [A].
+def draft_loss(
+    model: DenseModel, target: Target, anchors: Tensor, losses: Callable[..., tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """`losses` of the drafts after anchor positions [A].
 
     A draft's target is the backbone's distribution at the same place, its input the true tokens before it.
     """
-    size = model.config.dspark_block_size
-    places = anchors[:, None] + 1 + torch.arange(size, device=anchors.device)
+    places = anchors[:, None] + 1 + torch.arange(model.config.dspark_block_size, device=anchors.device)
     draft = model.draft(target.taps, 0, anchors, target.ids[:, places])
-    wanted = target.logits[:, places].softmax(-1)
-    overlap = 1 - 0.5 * (draft.logits.softmax(-1) - wanted).abs().sum(-1)
-    truth = F.cross_entropy(draft.logits.flatten(0, 2), target.ids[:, places + 1].flatten(), reduction="none")
-    confidence = F.binary_cross_entropy_with_logits(draft.confidence, overlap.detach(), reduction="none")
-    parts = CROSS_ENTROPY * truth.view_as(overlap) + DISTANCE * 2 * (1 - overlap) + CONFIDENCE * confidence
-    weights = torch.exp(-torch.arange(size, device=anchors.device) / DECAY)
+    return losses(draft.logits, draft.confidence, target.logits[:, places], target.ids[:, places + 1])
+
+
+def losses(logits: Tensor, confidence: Tensor, wanted: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """(loss, mean acceptance of each draft [S] under the true prefix) of B sequences, A anchors, S drafts each.
+
+    The drafts' and the backbone's logits [B, A, S, V], the confidences and the tokens that follow [B, A, S].
+    """
+    overlap = 1 - 0.5 * (logits.softmax(-1) - wanted.softmax(-1)).abs().sum(-1)
+    entropy = F.cross_entropy(logits.flatten(0, 2), truth.flatten(), reduction="none").view_as(overlap)
+    judged = F.binary_cross_entropy_with_logits(confidence, overlap.detach(), reduction="none")
+    parts = CROSS_ENTROPY * entropy + DISTANCE * 2 * (1 - overlap) + CONFIDENCE * judged
+    weights = torch.exp(-torch.arange(overlap.shape[2], device=overlap.device) / DECAY)
     return (parts * weights).sum() / (weights.sum() * overlap[..., 0].numel()), overlap.detach().mean((0, 1))
 
 
-def draw_anchors(length: int, count: int, size: int, generator: torch.Generator) -> Tensor:
+def draw_anchors(length: int, count: int, size: int, seed: int) -> Tensor:
     """`count` positions of a window of `length` that have all their drafts' targets after them."""
+    generator = torch.Generator().manual_seed(seed)
     return torch.randperm(length - size - 1, generator=generator)[:count].sort().values
 
 
-class DraftTraining:
-    """The stages' optimiser and the batches that the backbone has been asked about."""
+class Batches:
+    """Ids [B, T] by number: windows of the training text and rows of the model's own text by turns."""
 
-    def __init__(self, recipe: Recipe, model: DenseModel, batches: Callable[[int], Tensor]) -> None:
-        self.recipe, self.model, self.batches = recipe, model, batches
+    def __init__(self, recipe: Recipe, stream: Tensor, own: Tensor) -> None:
+        """`stream` int16 [N] and `own` int64 [R, T] live on the device where the batches are wanted."""
+        self.windows = Windows(stream, recipe.draft_length, recipe.draft_batch, seed=7)
+        self.own, self.rows = own, recipe.draft_batch
+
+    def __getitem__(self, number: int) -> Tensor:
+        turn, is_own = divmod(number, 2)
+        if not is_own:
+            return self.windows[turn][:, :-1]
+        generator = torch.Generator().manual_seed(number)
+        return self.own[torch.randint(0, len(self.own), (self.rows,), generator=generator).to(self.own.device)]
+
+
+class DraftTraining:
+    """The stages, their optimiser, and how much of the training is done."""
+
+    def __init__(self, recipe: Recipe, model: DenseModel) -> None:
+        self.recipe, self.model = recipe, model
+        self.step, self.share = 0, 0.0  # steps done, and the part of the whole training that they are
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         self.optimiser = Optimiser([(n, p) for n, p in model.named_parameters() if p.requires_grad], decay=0.0)
-        self.generator = torch.Generator().manual_seed(0)
+        self.losses = compiled(losses) if device().type == "cuda" else losses
 
-    def steps(self, seconds: float) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(step, loss, acceptances), the rates following the share of the steps or of the time that is gone."""
-        recipe, begun = self.recipe, time.monotonic()
-        target = ask_backbone(self.model, self.batches(0))
-        for step in range(recipe.draft_steps):
-            gone = max(step / recipe.draft_steps, (time.monotonic() - begun) / seconds)
-            if gone >= 1:
-                return
-            if step % REUSE == 0:
-                target = ask_backbone(self.model, self.batches(int(gone * recipe.draft_steps)))
-            anchors = draw_anchors(
-                target.ids.shape[1], recipe.draft_anchors, self.model.config.dspark_block_size, self.generator
-            )
-            loss, acceptance = draft_loss(self.model, target, anchors.to(target.ids.device))
-            loss.backward()
-            share = rate_at(int(gone * 10000), 10000, 0, 0.5) * min(1.0, (step + 1) / 100)
-            self.optimiser.step(share * recipe.draft_rate, share * recipe.draft_rate)
-            self._balance(share)
-            yield step, loss.detach(), acceptance
+    def run(self, batches: Batches, seconds: float, until: float) -> Iterator[tuple[Tensor, Tensor]]:
+        """(loss, acceptances) of each step, up to the share `until`, which is reached by steps or at `seconds`."""
+        first, begun = self.share, time.monotonic()
+        target = None
+        while self.share < until:
+            if target is None or self.step % REUSE == 0:
+                target = ask_backbone(self.model, batches[self.step // REUSE])
+            yield self._step(target)
+            self.step += 1
+            by_time = first + (until - first) * (time.monotonic() - begun) / seconds
+            self.share = min(until, max(self.step / self.recipe.draft_steps, by_time))
 
-    @torch.no_grad()
-    def _balance(self, share: float) -> None:
-        for stage in self.model.mtp:
-            load = stage.ffn.load.float()
-            stage.ffn.gate.bias += self.recipe.bias_rate * share * torch.sign(load.mean() - load)
+    def _step(self, target: Target) -> tuple[Tensor, Tensor]:
+        anchors = draw_anchors(
+            target.ids.shape[1], self.recipe.draft_anchors, self.model.config.dspark_block_size, self.step
+        )
+        loss, acceptance = draft_loss(self.model, target, anchors.to(target.ids.device), self.losses)
+        loss.backward()
+        part = rate_at(int(self.share * 10000), 10000, 0, 0.5) * min(1.0, (self.step + 1) / WARMUP)
+        self.optimiser.step(part * self.recipe.draft_rate, part * self.recipe.draft_rate)
+        with torch.no_grad():
+            for stage in self.model.mtp:
+                load = stage.ffn.load.float()
+                stage.ffn.gate.bias += self.recipe.bias_rate * part * torch.sign(load.mean() - load)
+        return loss.detach(), acceptance
 
+    def save(self, path: Path) -> None:
+        """Write all that `load` needs, whole or not at all."""
+        state = {"step": self.step, "share": self.share, "optimiser": self.optimiser.state_dict()}
+        torch.save(state | {"stages": self.model.mtp.state_dict()}, path.with_suffix(".part"))
+        path.with_suffix(".part").replace(path)
 
-def batches_of(recipe: Recipe, stream: Tensor, own: Tensor) -> Callable[[int], Tensor]:
-    """The ids for a step: windows of the training text, then rows of the model's own text."""
-    windows = Windows(stream, recipe.draft_length, recipe.draft_batch, seed=7)
-    first_own = int((1 - OWN_SHARE) * recipe.draft_steps)
-    generator = torch.Generator().manual_seed(7)
-
-    def batch(step: int) -> Tensor:
-        if step < first_own:
-            return windows[step % windows.steps_per_epoch][:, :-1]
-        rows = max(1, recipe.draft_batch * recipe.draft_length // own.shape[1])
-        return own[torch.randint(0, len(own), (rows,), generator=generator).to(own.device)]
-
-    return batch
+    def load(self, path: Path) -> None:
+        """Take up where the run that saved `path` stopped."""
+        state = torch.load(path, map_location=device())
+        self.step, self.share = state["step"], state["share"]
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.model.mtp.load_state_dict(state["stages"])
 
 
-def run(recipe: Recipe, data: Path, work: Path, folder: Path, out: Path, seconds: float) -> None:
-    """Train the stages of `folder` for at most `seconds` and write the whole model to `out`."""
+def own_rows(recipe: Recipe, model: DenseModel, tokenizer: Tokenizer, data: Path, work: Path) -> Tensor:
+    """The model's own text int64 [R, T], made once in the work folder."""
+    if not (work / OWN).exists():
+        documents = [document for path in training_files(data) for document in read_documents(path)]
+        torch.save(own_text(model, tokenizer, documents, recipe.own_rows, recipe.draft_length, seed=1), work / OWN)
+    return torch.load(work / OWN, map_location=device())
+
+
+def run(recipe: Recipe, data: Path, work: Path, folder: Path, out: Path, seconds: float, until: float = 1.0) -> None:
+    """Train the stages of `folder` up to the share `until`, for at most `seconds`, and write the model to `out`."""
     begun = time.monotonic()
     torch.set_float32_matmul_precision("high")
     tokenizer, stream = prepared(data, work, recipe.spec.vocab_size)
     dtype = torch.bfloat16 if device().type == "cuda" else torch.float32
     model = load_folder(folder, IN_THE_LOOP, dtype).to(device())
-    documents = [document for path in training_files(data) for document in read_documents(path)]
-    own = own_text(model, tokenizer, documents, recipe.own_rows, recipe.own_length, seed=1)
-    logger.info("%d tokens of the model's own text in %.0f s", own.numel(), time.monotonic() - begun)
-    training = DraftTraining(recipe, model, batches_of(recipe, stream.to(device()), own))
-    for step, loss, acceptance in training.steps(seconds - (time.monotonic() - begun)):
-        if step % REPORT_EVERY == 0:
+    for module in model.layers.modules():
+        if hasattr(module, "quantisation"):
+            module.quantisation = STORED
+    own = own_rows(recipe, model, tokenizer, data, work)
+    logger.info("%d tokens of the model's own text after %.0f s", own.numel(), time.monotonic() - begun)
+    make_drafts_fast(model)
+    training = DraftTraining(recipe, model)
+    if (work / STATE).exists():
+        training.load(work / STATE)
+    batches = Batches(recipe, stream.to(device()), own)
+    for loss, acceptance in training.run(batches, seconds - (time.monotonic() - begun), until):
+        if training.step % REPORT_EVERY < 2:
             shares = " ".join(f"{float(share):.3f}" for share in acceptance)
             logger.info(
-                "step %d, %.0f s, loss %.3f, acceptance %s", step, time.monotonic() - begun, float(loss), shares
-            )
+                "step %d, %.0f s, %.3f of the training, loss %.3f, acceptance %s",
+                training.step, time.monotonic() - begun, training.share, float(loss), shares,
+            )  # fmt: skip
+    training.save(work / STATE)
     write(model, tokenizer, recipe, out)
 
 
@@ -161,11 +208,12 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="checkpoint folder with a trained backbone")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--seconds", type=float, default=3600.0, help="stop in time (default: %(default)s)")
+    parser.add_argument("--until", type=float, default=1.0, help="share of the training (default: %(default)s)")
     parser.add_argument("--tiny", action="store_true", help="the tiny twin")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     recipe = TINY_RUN if options.tiny else FULL
-    run(recipe, options.data, options.work, options.model, options.out, options.seconds)
+    run(recipe, options.data, options.work, options.model, options.out, options.seconds, options.until)
 
 
 if __name__ == "__main__":

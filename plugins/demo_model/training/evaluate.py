@@ -35,9 +35,9 @@ VARIANTS = {
     "caches unrounded": Quantisation(activations=True, caches=False),
     "nothing rounded": Quantisation(),
 }
-DRAFTED = {"prose": "prose", "maths": "maths", "JSON": "json", "chat": "reason"}
+DRAFTED = {"prose": ("prose", 12), "maths": ("maths", 12), "JSON": ("json", 24), "chat": ("reason", 48)}  # documents
 PARTS = ("bits", "load", "bounded", "prefill", "answers", "drafts")  # methods of Measured
-DRAFTED_DOCUMENTS = 12  # of each kind
+LONG_DOCUMENTS = 12  # prompts of the comparison of prefills
 REPLAY = 140  # positions that the decoder half runs in bounded prefill
 
 
@@ -75,7 +75,7 @@ class Measured:
 
     def prefill(self) -> float:
         """Share of greedy tokens after long prompts that bounded and exact prefill agree on, by the engine."""
-        prose = self.kinds["prose"][:DRAFTED_DOCUMENTS]
+        prose = self.kinds["prose"][:LONG_DOCUMENTS]
         return prefill_agreement(self.folder, self.tokenizer, prose, prompt=600, count=32)
 
     def answers(self) -> dict[str, Any]:
@@ -90,15 +90,15 @@ class Measured:
     def drafts(self) -> dict[str, Any]:
         """Acceptance by kind, on text that the engine says."""
         result = {}
-        for name, kind in DRAFTED.items():
-            prompts = openings(self.tokenizer, self.kinds[kind][:DRAFTED_DOCUMENTS])
-            short = [prompt for prompt in prompts if len(prompt) < LENGTH - 30]
-            with LLM(str(self.folder)) as llm:
+        with LLM(str(self.folder)) as llm:
+            for name, (kind, count) in DRAFTED.items():
+                prompts = openings(self.tokenizer, self.kinds[kind][:count])
+                short = [prompt for prompt in prompts if len(prompt) < LENGTH // 2]
                 texts = [
-                    list(zip(short, said(llm, short, LENGTH - 30, heat, seed=3), strict=True)) for heat in (0.0, 1.0)
+                    list(zip(short, said(llm, short, LENGTH // 2, heat, seed=3), strict=True)) for heat in (0.0, 1.0)
                 ]
-            result[name] = acceptance(self.model, *texts)
-            logger.info("%s: %s", name, result[name])
+                result[name] = acceptance(self.model, *texts)
+                logger.info("%s: %s", name, result[name])
         return result
 
     def _windows(self, documents: Sequence[str], length: int) -> torch.Tensor:

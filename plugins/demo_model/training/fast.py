@@ -5,12 +5,12 @@ The numbers stay those of the dense implementation up to the rounding of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
-from dense_v41 import DenseModel, attention, block, compress, engram, model, moe, quantise
+from dense_v41 import DenseModel, attention, block, compress, draft, engram, model, moe, quantise
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
@@ -33,6 +33,15 @@ COMPILED = (
     (engram.Engram, "forward"),
     (model.DenseModel, "_embedded"),
 )
+COMPILED_FOR_DRAFTS = (
+    (block, "enter"),
+    (block, "expand"),
+    (attention.Projections, "query"),
+    (attention.Projections, "window_key"),
+    (attention.Projections, "output"),
+    (draft, "attend_block"),
+    (draft.DraftStage, "finish"),
+)
 
 
 def make_fast(dense: DenseModel) -> None:
@@ -42,17 +51,29 @@ def make_fast(dense: DenseModel) -> None:
     """
     if device().type != "cuda":
         return
-    torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.recompile_limit = 64
-    for owner, name in COMPILED:
-        setattr(owner, name, compiled(getattr(owner, name)))
+    _compile(COMPILED)
     attend, routed = compiled(flex_attend), compiled(grouped_experts)
     for layer in dense.layers:
         sink, size = layer.attn.attn_sink, layer.attn.config.head_dim
         layer.attn.attend = partial(sparse_attend, attend, sink, size**-0.5)
         layer.ffn.forward = partial(grouped_forward, routed, layer.ffn)
+
+
+def make_drafts_fast(dense: DenseModel) -> None:
+    """As `make_fast`, for the draft stages alone: the layers run one batch for many of theirs."""
+    if device().type != "cuda":
+        return
+    _compile(COMPILED_FOR_DRAFTS)
+    routed = compiled(grouped_experts)
     for stage in dense.mtp:
         stage.ffn.forward = partial(grouped_forward, routed, stage.ffn)
+
+
+def _compile(functions: Iterable[tuple[Any, str]]) -> None:
+    torch.set_float32_matmul_precision("high")
+    torch._dynamo.config.recompile_limit = 64
+    for owner, name in functions:
+        setattr(owner, name, compiled(getattr(owner, name)))
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

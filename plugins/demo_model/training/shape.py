@@ -96,13 +96,12 @@ class Recipe:
     weight_decay: float = 0.1
     index_every: int = 4  # steps from one training step of the indexers to the next
     bias_rate: float = 0.002  # of the experts' balance biases, a step
-    draft_steps: int = 4000
+    draft_steps: int = 25000
     draft_rate: float = 1.5e-3
-    draft_length: int = 1024
-    draft_batch: int = 32
+    draft_length: int = 512  # tokens of a window, and of each of the model's own continuations
+    draft_batch: int = 64
     draft_anchors: int = 64
-    own_rows: int = 4096  # the model's own continuations; fewer are learnt by heart
-    own_length: int = 384
+    own_rows: int = 8192  # the model's own continuations; few are learnt by heart
 
 
 FULL = Recipe(
@@ -125,6 +124,5 @@ TINY_RUN = Recipe(
     draft_length=64,
     draft_batch=4,
     draft_anchors=6,
-    own_rows=6,
-    own_length=64,
+    own_rows=8,
 )
