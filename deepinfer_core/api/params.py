@@ -5,6 +5,7 @@ Names and meanings are vLLM's. Checks that need the model (vocabulary, context) 
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +20,10 @@ MAX_N = 1024
 MAX_LOGPROBS = 1 << 18
 GREEDY_BELOW = 1e-5  # temperatures below this are greedy
 
+_NUMBERS = (
+    "n", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "logprobs", "prompt_logprobs",
+    "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 _JSON_KEY = re.compile("0|[1-9][0-9]{0,9}")  # a token id as JSON must write it to be a key
 
 
@@ -60,6 +65,8 @@ class SamplingParams:
         if self.allowed_token_ids is not None:
             set_field(self, "allowed_token_ids", _tuple("allowed_token_ids", self.allowed_token_ids))
         set_field(self, "logit_bias", _bias(self.logit_bias))
+        for name in _NUMBERS:
+            set_field(self, name, _plain(getattr(self, name)))
         _check_counts(self)
         _check_numbers(self)
         _check_texts(self)
@@ -91,7 +98,16 @@ def _tuple(name: str, value: object) -> tuple[Any, ...]:
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise _fail(name, value, "give a list")
-    return tuple(value)
+    return tuple(map(_plain, value))
+
+
+def _plain(value: Any) -> Any:
+    """A number of another library, numpy's for example, as Python's own; anything else as it is."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
@@ -117,10 +133,10 @@ def _bias(value: object) -> dict[int, float]:
     for token, amount in value.items():
         if isinstance(token, str) and _JSON_KEY.fullmatch(token):
             token = int(token)
-        key = _integer("a key of logit_bias", token, 0, 2**31 - 1)
+        key = _integer("a key of logit_bias", _plain(token), 0, 2**31 - 1)
         if key in bias:
             raise RequestError(f"logit_bias names token {key} twice: name it once")
-        bias[key] = _number(f"logit_bias[{key}]", amount, -100.0, 100.0)
+        bias[key] = _number(f"logit_bias[{key}]", _plain(amount), -100.0, 100.0)
     return bias
 
 

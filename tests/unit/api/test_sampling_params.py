@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +94,21 @@ def test_an_id_in_a_list_is_a_whole_number(name: str, value: Any) -> None:
 @pytest.mark.parametrize("value", ["", None, 5, b"a", ["a"], "x" * 4097], ids=shown)
 def test_a_text_in_a_list_is_some_text(name: str, value: Any) -> None:
     assert refusal(**{name: ["a", value]}).startswith(f"an entry of {name} = ")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    params = SamplingParams(
+        seed=np.uint64(2**64 - 1),
+        max_tokens=np.int32(5),
+        temperature=np.float32(0.5),
+        stop_token_ids=[np.int64(3)],
+        logit_bias={np.int16(4): np.float16(1.5)},
+    )
+    plain = SamplingParams(seed=2**64 - 1, max_tokens=5, temperature=0.5, stop_token_ids=[3], logit_bias={4: 1.5})
+    assert repr(params) == repr(plain)
+    assert "seed" in refusal(seed=np.float64(1.0))
+    assert "n = " in refusal(n=np.bool_(True))
+    assert "temperature" in refusal(temperature=np.float32(np.nan))
 
 
 @pytest.mark.parametrize("value", [None, [], ()])
