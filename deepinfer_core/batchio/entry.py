@@ -12,7 +12,7 @@ from typing import Any
 from deepinfer_core.api.errors import RequestError, nearest, shown
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.batchio import fields
-from deepinfer_core.batchio.jsonl import MAX_LINE_BYTES, decode_object, json_kind
+from deepinfer_core.batchio.jsonl import MAX_LINE_BYTES, decode_object, json_kind, refuse_surrogates
 from deepinfer_core.text.chat import Conversation
 
 COMPLETIONS = "/v1/completions"
@@ -51,6 +51,7 @@ def read_entry(line: int, raw: bytes | None, defaults: Mapping[str, Any]) -> Ent
             raise RequestError(f"the line is longer than {MAX_LINE_BYTES} bytes")
         found = decode_object(raw)
         custom_id = _custom_id(found)
+        refuse_surrogates(raw, found)
         body, chat = _body(found)
         request = fields.read_body(body, chat, defaults)
     except RequestError as error:

@@ -47,9 +47,8 @@ def read_lines(file: BinaryIO, digest: Digest, limit: int = MAX_LINE_BYTES) -> I
 
 
 def decode_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object on one line. Raises `RequestError` for anything else: NaN, a key given twice, half a surrogate
-    pair outside custom_id and numbers too large for a float are refused too. Nesting too deep for this interpreter is a
-    `RecursionError`."""
+    """The JSON object on one line. Raises `RequestError` for anything else: NaN, a key given twice and numbers too
+    large for a float are refused too. Nesting too deep for this interpreter is a `RecursionError`."""
     try:
         value = _DECODER.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -58,9 +57,13 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise RequestError(f"the line is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise RequestError(f"the line is not a JSON object: it holds {json_kind(value)}")
-    if _SURROGATE_ESCAPE.search(raw):
-        _refuse_surrogates({key: part for key, part in value.items() if key != "custom_id"}, "")
     return value
+
+
+def refuse_surrogates(raw: bytes, found: dict[str, Any]) -> None:
+    """Raise `RequestError` when the object of the line `raw` holds half a surrogate pair outside its custom_id."""
+    if _SURROGATE_ESCAPE.search(raw):
+        _refuse_surrogates({key: part for key, part in found.items() if key != "custom_id"}, "")
 
 
 def encode_line(record: dict[str, Any]) -> bytes:

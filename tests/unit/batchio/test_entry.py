@@ -253,6 +253,8 @@ def test_a_line_that_is_too_long():
 def test_a_rejected_line_keeps_its_place_and_name():
     rejected = read({"custom_id": "name", "prompt": 1})
     assert (rejected.line, rejected.custom_id) == (1, "name")
+    rejected = read({"custom_id": "name", "prompt": "\ud83d"})
+    assert (rejected.line, rejected.custom_id) == (1, "name")
 
 
 json_values = st.recursive(

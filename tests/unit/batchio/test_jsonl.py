@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepinfer_core.api.errors import RequestError
-from deepinfer_core.batchio.jsonl import decode_object, encode_line, read_lines
+from deepinfer_core.batchio.jsonl import decode_object, encode_line, read_lines, refuse_surrogates
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -61,13 +61,23 @@ def test_numbers_that_are_none_are_never_written():
         (b'{"a": "\xff"}', "not UTF-8"),
         (b"\xef\xbb\xbf{}", "not JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not JSON"),
-        (b'{"a": {"b": ["ok", "x\\ud83d"]}}', r"a\.b\[1\] holds half of a surrogate pair at character 1"),
-        (b'{"a": {"\\udc00": 1}}', "a key of a holds half"),
     ],
 )
 def test_what_is_no_strict_object_is_refused(raw, said):
     with pytest.raises(RequestError, match=said):
         decode_object(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b'{"a": {"b": ["ok", "x\\ud83d"]}}', r"a\.b\[1\] holds half of a surrogate pair at character 1"),
+        (b'{"a": {"\\udc00": 1}}', "a key of a holds half"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused(raw, said):
+    with pytest.raises(RequestError, match=said):
+        refuse_surrogates(raw, decode_object(raw))
 
 
 def test_a_key_given_twice_among_many_is_found_at_once():
@@ -78,11 +88,15 @@ def test_a_key_given_twice_among_many_is_found_at_once():
 
 
 def test_a_whole_surrogate_pair_is_a_character():
-    assert decode_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
+    raw = b'{"a": "\\ud83d\\ude00"}'
+    refuse_surrogates(raw, decode_object(raw))
+    assert decode_object(raw) == {"a": "😀"}
 
 
 def test_custom_id_may_hold_anything():
-    assert decode_object(b'{"custom_id": "\\ud83d"}') == {"custom_id": "\ud83d"}
+    raw = b'{"custom_id": "\\ud83d"}'
+    refuse_surrogates(raw, decode_object(raw))
+    assert decode_object(raw) == {"custom_id": "\ud83d"}
 
 
 def test_blank_lines_count_but_are_not_given():
