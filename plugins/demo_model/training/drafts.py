@@ -121,6 +121,8 @@ class DraftTraining:
 
     def run(self, batches: Batches, seconds: float, until: float) -> Iterator[tuple[Tensor, Tensor]]:
         """(loss, acceptances) of each step, up to the share `until`, which is reached by steps or at `seconds`."""
+        if seconds <= 0:
+            raise ValueError("the time was used up before the first step: give more --seconds")
         first, begun = self.share, time.monotonic()
         target = None
         while self.share < until:

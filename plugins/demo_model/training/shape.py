@@ -96,7 +96,7 @@ class Recipe:
     weight_decay: float = 0.1
     index_every: int = 4  # steps from one training step of the indexers to the next
     bias_rate: float = 0.002  # of the experts' balance biases, a step
-    draft_steps: int = 25000
+    draft_steps: int = 7000
     draft_rate: float = 1.5e-3
     draft_length: int = 512  # tokens of a window, and of each of the model's own continuations
     draft_batch: int = 64
