@@ -219,6 +219,8 @@ run_tests() {
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # many small tensors: threads cost more than they give
     PATH="$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$PATH" # cmake, deepinfer
     export PATH
+    # Whole files go to the next free worker. Chosen tests run in this process, where a debugger can be used.
+    [ $# -gt 0 ] || set -- -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
     "$python" -m pytest --basetemp "$scratch/pytest" "$@"
 }
 
