@@ -172,6 +172,7 @@ def test_entries_are_scored_once_their_group_has_ended(
     make = Maker(HOST, getattr(torch, op_dtype), seed + 1)
     q, weights = make.normal(len(story.rows), HEADS, DIM), make.normal(len(story.rows), HEADS)
     count = max(len(one) for one in story.compressed.values())
+    assert story.entries is not None
     given = moved((q, weights, story.entries, story.rows), subject.torch_device)
     got = subject.run(lambda: subject.ops.index_scores(*given, count)).cpu()
     assert got.dtype == torch.float32
@@ -265,6 +266,7 @@ def test_a_needle_is_found_in_any_block(subject: Subject, seed: int, where: int)
     q = torch.zeros(len(story.rows), 1, DIM)
     q[:, 0, where] = 40.0
     rows, device, ops = story.rows, subject.torch_device, subject.ops
+    assert story.entries is not None
     given = moved((q, torch.ones(len(rows), 1), story.entries, rows, story.window), device)
 
     def step() -> Tensor:

@@ -199,8 +199,8 @@ def test_the_history_is_read_across_the_ends_of_step_and_ring(subject: Subject, 
     tokens = 1000 * rows.slot.long() + rows.position
     history = torch.full((slots, ring), -7)
     for one in MIXED:
-        for position in range(max(0, one.first - ring), one.first):
-            history[one.slot, position % ring] = 1000 * one.slot + position
+        for past in range(max(0, one.first - ring), one.first):
+            history[one.slot, past % ring] = 1000 * one.slot + past
     given = moved((tokens, rows, history), device)
     got = subject.run(lambda: subject.ops.gather_history(*given, n)).cpu()
     position = rows.position.long()[:, None] - torch.arange(n)

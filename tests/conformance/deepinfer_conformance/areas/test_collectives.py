@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,17 +23,18 @@ def test_one_rank_keeps_what_it_has(subject: Subject, seed: int, name: str) -> N
     communicator = subject.device.communicator(Group(name))
     assert (communicator.group.name, communicator.group.ranks, communicator.group.rank) == (name, (0,), 0)
     x = part(seed, 0)
+
+    def each(there: Tensor) -> list[Tensor]:
+        return [
+            communicator.all_reduce(there),
+            communicator.all_gather(there),
+            communicator.reduce_scatter(there),
+            communicator.all_to_all(there, [len(there)], [len(there)]),
+            communicator.broadcast(there, 0),
+        ]
+
     for rows in (0, ROWS):
-        there = x[:rows].to(subject.torch_device)
-        results = subject.run(
-            lambda there=there, rows=rows: [
-                communicator.all_reduce(there),
-                communicator.all_gather(there),
-                communicator.reduce_scatter(there),
-                communicator.all_to_all(there, [rows], [rows]),
-                communicator.broadcast(there, 0),
-            ]
-        )
+        results = subject.run(partial(each, x[:rows].to(subject.torch_device)))
         assert all(same_bits(result, x[:rows]) for result in results)
     subject.run(communicator.barrier)
 
@@ -90,7 +93,9 @@ def test_reduce_scatter_gives_each_rank_its_part_of_the_sum(subject: Subject, se
 def test_all_to_all_delivers_rows_in_order_of_their_source(subject: Subject, seed: int) -> None:
     """Different numbers of rows to each, none to some."""
     for rank, answer in enumerate(answers(subject, "all_to_all", seed)):
-        parts = [part(seed, source, sum(sent(source, RANKS))).split(sent(source, RANKS)) for source in range(RANKS)]
+        counts = [sent(source, RANKS) for source in range(RANKS)]
+        rows = [part(seed, source, sum(one)) for source, one in enumerate(counts)]
+        parts = [torch.split_with_sizes(*pair) for pair in zip(rows, counts, strict=True)]
         assert same_bits(answer["first"], torch.cat([one[rank] for one in parts]))
 
 

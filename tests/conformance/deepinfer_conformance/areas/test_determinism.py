@@ -6,10 +6,11 @@ Sameness is the subject here; that the values are right as well is checked besid
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from deepinfer_conformance.inputs import Case, expected, host_cases, is_claimed, map_tensors, tensors
+from deepinfer_conformance.inputs import Arguments, Case, expected, host_cases, is_claimed, map_tensors, tensors
 from deepinfer_conformance.laws.collective import on_all_ranks
 from deepinfer_conformance.laws.moving import HOST, moved, same_bits
 from deepinfer_conformance.laws.rows import HELD, row_trials
@@ -44,9 +45,9 @@ def repeated(subject: Subject, name: str, seed: int) -> list[str]:
         return [*tensors(result), *(there[parameter] for parameter in spec.mutates)]
 
     for case in cases(subject, name, seed):
-        first = subject.run(lambda case=case: run(case))
+        first = subject.run(partial(run, case))
         for _ in range(AGAIN):
-            if not same_bits(tuple(first), tuple(subject.run(lambda case=case: run(case)))):
+            if not same_bits(tuple(first), tuple(subject.run(partial(run, case)))):
                 faults.append(f"{name}, case {case.name!r}: the same inputs gave other bits")
                 break
     return faults
@@ -55,9 +56,13 @@ def repeated(subject: Subject, name: str, seed: int) -> list[str]:
 def mixed_up(subject: Subject, name: str, seed: int) -> list[str]:
     """Cases of the op in which a row's bits depend on the batch."""
     faults, tried = [], 0
+
+    def trials(there: Arguments) -> list[tuple[list[int], bool]]:
+        return list(row_trials(subject.ops, name, there, seed))
+
     for case in cases(subject, name, seed):
         there = moved(case.arguments, subject.torch_device)
-        for rows, same in subject.run(lambda there=there: list(row_trials(subject.ops, name, there, seed))):
+        for rows, same in subject.run(partial(trials, there)):
             tried += 1
             if not same:
                 faults.append(f"{name}, case {case.name!r}: rows {rows} have other bits in a batch of their own")
@@ -85,7 +90,7 @@ def test_the_larger_cases_have_the_right_values(subject: Subject, seed: int, nam
     for case in wide_cases(name, dtype, seed):
         if is_claimed(case.arguments, subject.capabilities):
             there = moved(case.arguments, subject.torch_device)
-            got = subject.run(lambda there=there: getattr(subject.ops, name)(**there))
+            got = subject.run(partial(getattr(subject.ops, name), **there))
             wanted = expected(spec, map_tensors(case.arguments, lambda x: x.clone()))
             fault = elementwise(tensors(moved(got, HOST)), wanted, spec.tolerances[dtype])
             assert not fault, f"{case.name}: {fault}"

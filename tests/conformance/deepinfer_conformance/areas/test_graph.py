@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from deepinfer_conformance.laws.moving import HOST, moved, same_bits
 from deepinfer_conformance.subject import Subject
-from deepinfer_core.interfaces.backend import GraphDevice, GraphRunner
+from deepinfer_core.interfaces.backend import Graph, GraphDevice, GraphRunner
 from deepinfer_core.interfaces.ops import RowFormat, WeightFormat
 from deepinfer_core.ops.cases import Maker
 from deepinfer_core.ops.linear import linear as reference_linear
@@ -38,6 +39,10 @@ class Layer:
         return reference_linear(reference_norm(x, scale, 1e-6), weight, False)
 
 
+def result_of(graph: Graph[Tensor]) -> Tensor:
+    return graph.result.cpu()
+
+
 def runner_of(subject: Subject) -> GraphRunner:
     return cast(GraphDevice, subject.device).graph_runner()
 
@@ -53,10 +58,10 @@ def test_a_replay_has_the_bits_of_an_eager_run(subject: Subject, seed: int) -> N
     layer, runner = Layer(subject, seed), runner_of(subject)
     eager = subject.run(layer).cpu()
     graph = subject.run(lambda: runner.capture(layer))
-    assert same_bits(subject.run(lambda: graph.result.cpu()), eager)
+    assert same_bits(subject.run(partial(result_of, graph)), eager)
     subject.run(lambda: graph.result.fill_(torch.nan))
     subject.run(graph.replay)
-    assert same_bits(subject.run(lambda: graph.result.cpu()), eager)
+    assert same_bits(subject.run(partial(result_of, graph)), eager)
     torch.testing.assert_close(eager, layer.expected(layer.on_host[0]), atol=1e-4, rtol=1e-4)
 
 
@@ -66,9 +71,9 @@ def test_a_replay_reads_what_its_inputs_hold_by_then(subject: Subject, seed: int
     graph = subject.run(lambda: runner.capture(layer))
     for change in range(3):
         x = Maker(HOST, torch.float32, seed + 1 + change).normal(ROWS, DIM)
-        subject.run(lambda x=x: layer.x.copy_(x))
+        subject.run(partial(layer.x.copy_, x))
         subject.run(graph.replay)
-        replayed = subject.run(lambda: graph.result.cpu())
+        replayed = subject.run(partial(result_of, graph))
         assert same_bits(replayed, subject.run(layer))
         torch.testing.assert_close(replayed, layer.expected(x), atol=1e-4, rtol=1e-4)
 
@@ -82,7 +87,7 @@ def test_rows_of_padding_leave_no_trace_in_a_replay(subject: Subject, seed: int)
     x[2:] = torch.nan
     subject.run(lambda: layer.x.copy_(x))
     subject.run(graph.replay)
-    got = subject.run(lambda: graph.result.cpu())
+    got = subject.run(partial(result_of, graph))
     torch.testing.assert_close(got[:2], layer.expected(layer.on_host[0])[:2], atol=1e-4, rtol=1e-4)
 
 
@@ -106,13 +111,13 @@ def test_a_replay_writes_the_rows_that_its_indices_name_by_then(subject: Subject
 @capture
 def test_two_graphs_keep_out_of_each_others_way(subject: Subject, seed: int) -> None:
     first, second, runner = Layer(subject, seed), Layer(subject, seed + 1), runner_of(subject)
-    graphs = [subject.run(lambda one=one: runner.capture(one)) for one in (first, second)]
+    graphs = [subject.run(partial(runner.capture, one)) for one in (first, second)]
     wanted = [one.expected(one.on_host[0]) for one in (first, second)]
     for order in ((0, 1), (1, 0), (0, 0, 1)):
         for number in order:
             subject.run(graphs[number].replay)
         for graph, expected in zip(graphs, wanted, strict=True):
-            got = subject.run(lambda graph=graph: graph.result.cpu())
+            got = subject.run(partial(result_of, graph))
             torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -129,5 +134,5 @@ def test_a_capture_that_fails_says_so_and_the_device_goes_on(subject: Subject, s
     graph = subject.run(lambda: runner.capture(layer))
     subject.run(graph.replay)
     expected = layer.expected(layer.on_host[0])
-    torch.testing.assert_close(subject.run(lambda: graph.result.cpu()), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(subject.run(partial(result_of, graph)), expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(subject.run(layer).cpu(), expected, atol=1e-4, rtol=1e-4)
