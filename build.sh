@@ -3,7 +3,7 @@
 #
 #   ./build.sh            build and install, then show `deepinfer doctor`
 #   ./build.sh demo       build if needed and answer examples/prompts.jsonl with the demo model
-#   ./build.sh test       build with the test tools and run every test; further arguments go to pytest
+#   ./build.sh test       build with the test tools and run every test; arguments for pytest choose tests instead
 #   ./build.sh clean      remove .venv and what was built
 #
 # DEEPINFER_ACCEL=cpu|cuda|ascend chooses the backend; without it the toolkits found decide.
@@ -219,8 +219,10 @@ run_tests() {
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # many small tensors: threads cost more than they give
     PATH="$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$PATH" # cmake, deepinfer
     export PATH
-    # Whole files go to the next free worker. Chosen tests run in this process, where a debugger can be used.
-    [ $# -gt 0 ] || set -- -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+    # Whole files go to the next free worker. Chosen tests run in one process, where a debugger can be used.
+    if [ $# -eq 0 ] && "$python" -c 'import xdist' 2>/dev/null; then
+        set -- -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+    fi
     "$python" -m pytest --basetemp "$scratch/pytest" "$@"
 }
 

@@ -27,6 +27,7 @@ OPTIONAL = {  # package -> what is off without it
     "matplotlib": "timelines are not drawn, and their tests are skipped",
     "mypy": "types are not checked",
     "prometheus-client": "metrics are off, and their tests are skipped",
+    "pytest-xdist": "tests run one after the other",
     "ruff": "style is not checked",
 }
 TOOLS = {"cmake", "ninja"}  # a program of that name serves as well as the package
