@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from deepinfer_core.api.config import EngineConfig, read_environment
 from deepinfer_core.api.errors import DeviceError, RequestError, UnsupportedRequest
@@ -18,7 +19,7 @@ from deepinfer_core.engine.output import failure
 from deepinfer_core.engine.request import Request
 from deepinfer_core.observe.progress import NoProgress, make_progress
 from deepinfer_core.plugin.loader import load_plugins
-from deepinfer_core.text.chat import ChatAnswer, ChatFormat, read_conversation
+from deepinfer_core.text.chat import AnswerReader, ChatAnswer, ChatDelta, ChatFormat, read_conversation
 
 if TYPE_CHECKING:
     from deepinfer_core.engine.book import Finished
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.observer import Observer
     from deepinfer_core.plugin.loader import Plugins
     from deepinfer_core.text.tokenizer import Tokenizer
+
+OnText: TypeAlias = Callable[[int, int, str], None]  # (a prompt's place, an answer's index, more of its text)
+OnDelta: TypeAlias = Callable[[int, ChatDelta], None]  # (an answer's index, more of it)
 
 IN_FLIGHT = 2  # answers that a run keeps in the engine, as a multiple of those that may run at once
 
@@ -61,6 +65,7 @@ class LLM:
         environment = read_environment()
         self._built = build_engine(self.config, environment, plugins or load_plugins(environment), observers)
         self._finished: dict[int, RequestOutput] = {}  # outcomes of runs that are not asking for them now
+        self._listeners: dict[int, Callable[[int, str], None]] = {}  # who hears a request's text while it is written
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -96,17 +101,19 @@ class LLM:
         *,
         progress: bool = False,
         cache_salt: str | None = None,
+        on_text: OnText | None = None,
     ) -> list[RequestOutput]:
         """Answer prompts (texts or lists of token ids); one output each, in their order.
 
         `params` is for all prompts, or a list with one for each. Cached prefixes are shared between calls of equal
-        `cache_salt` only. What is wrong with one request is that output's
-        `error`. When the device fails, so do all requests that were not finished.
+        `cache_salt` only. `on_text` is called with pieces of the answers while they are written: those of an answer,
+        joined, are its text. It must not use this LLM. What is wrong with one request is that output's `error`. When
+        the device fails, so do all requests that were not finished.
         """
         made = make_requests(prompts, params, cache_salt)
         outputs = {i: failure(one.request, one.error) for i, one in enumerate(made) if isinstance(one, Refused)}
         wanted = [(i, one) for i, one in enumerate(made) if isinstance(one, Request)]
-        with closing(self._run(wanted)) as run, make_progress() if progress else NoProgress() as shown:
+        with closing(self._run(wanted, on_text)) as run, make_progress() if progress else NoProgress() as shown:
             shown.start(len(made), len(outputs))
             shown.ready()
             try:
@@ -126,10 +133,18 @@ class LLM:
         for _, output in self._run(enumerate(map(_checked, requests))):
             yield output
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], params: Params | None = None, **options: Any) -> ChatOutput:
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        params: Params | None = None,
+        *,
+        on_delta: OnDelta | None = None,
+        **options: Any,
+    ) -> ChatOutput:
         """Answer one conversation. `options` are the chat format's: tools, tool_choice, response_format, thinking, ...
 
-        Raises `RequestError` when the conversation itself is wrong.
+        `on_delta` is called with what is added to thoughts and contents while they are written, and must not use this
+        LLM. Raises `RequestError` when the conversation itself is wrong.
         """
         if self.tokenizer is None:
             raise UnsupportedRequest("chat needs a tokenizer, and this model has no tokenizer.json")
@@ -139,7 +154,14 @@ class LLM:
         if isinstance(made, Refused):
             raise made.error
         params = made.params.replace(skip_special_tokens=False)  # they mark the parts of an answer
-        ((_, output),) = self._run([(0, Request(made.request_id, prompt_token_ids=prompt, params=params))])
+        readers = [AnswerReader(conversation) for _ in range(params.n)]
+
+        def on_text(_: int, index: int, text: str) -> None:
+            if on_delta is not None:
+                on_delta(index, readers[index].push(text))
+
+        request = Request(made.request_id, prompt_token_ids=prompt, params=params)
+        ((_, output),) = self._run([(0, request)], None if on_delta is None else on_text)
         answers = (
             conversation.parse(answer.text, "stop" if answer.finish_reason == "stop" else "length")
             for answer in output.outputs
@@ -156,7 +178,9 @@ class LLM:
             self._closed = True
             self._built.close()
 
-    def _run(self, requests: Iterable[tuple[int, Request]]) -> Generator[tuple[int, RequestOutput], None, None]:
+    def _run(
+        self, requests: Iterable[tuple[int, Request]], on_text: OnText | None = None
+    ) -> Generator[tuple[int, RequestOutput], None, None]:
         """(place, output) of each (place, request), as they finish."""
         if self._closed:
             raise DeviceError("this LLM is closed: make a new one")
@@ -166,12 +190,14 @@ class LLM:
             while True:
                 while run.has_room and (item := next(source, None)) is not None:
                     with interrupt_held():
-                        run.add(self.engine.add(item[1]), *item)
+                        self._add(run, *item, on_text)
                 if not run.places:
                     return
                 with interrupt_held():
                     self._collect(self.engine.step())
+                self._deliver()
                 for key in [key for key in self._finished if key in run.places]:
+                    self._listeners.pop(key, None)
                     yield run.remove(key), self._finished.pop(key)
         finally:
             with interrupt_held():
@@ -180,6 +206,19 @@ class LLM:
                 self._collect(self.engine.settle())
                 for key in run.places:
                     self._finished.pop(key, None)
+                    self._listeners.pop(key, None)
+
+    def _add(self, run: _Run, place: int, request: Request, on_text: OnText | None) -> None:
+        key = self.engine.add(request if on_text is None else replace(request, stream=True))
+        run.add(key, place, request)
+        if on_text is not None:
+            self._listeners[key] = partial(on_text, place)
+
+    def _deliver(self) -> None:
+        for piece in self.engine.take_pieces():
+            listener = self._listeners.get(piece.key)
+            if listener is not None:
+                listener(piece.index, piece.text)
 
     def _collect(self, outcomes: Iterable[Finished]) -> None:
         self._finished.update((finished.key, finished.output) for finished in outcomes)

@@ -14,8 +14,8 @@ from deepinfer_core.cli.options import add_engine_options, add_sampling_options,
 from deepinfer_core.observe import log
 
 if TYPE_CHECKING:
-    from deepinfer_core.api.llm import LLM
-    from deepinfer_core.text.chat import ChatAnswer
+    from deepinfer_core.api.llm import LLM, OnDelta
+    from deepinfer_core.text.chat import ChatAnswer, ChatDelta
 
 HELP = "talk with a model"
 
@@ -61,7 +61,7 @@ class Talk:
     def __init__(self, llm: LLM, params: dict[str, Any], system: str | None, thinking: bool) -> None:
         self._llm = llm
         self._params = params
-        self._options = {} if thinking else {"thinking": {"type": "disabled"}}
+        self._options: dict[str, Any] = {} if thinking else {"thinking": {"type": "disabled"}}
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._turns: list[dict[str, str]] = []
 
@@ -69,10 +69,11 @@ class Talk:
         """Forget all but the system text."""
         self._turns.clear()
 
-    def ask(self, message: str) -> ChatAnswer:
+    def ask(self, message: str, on_delta: OnDelta | None = None) -> ChatAnswer:
         """Raises the request's error when it has no answer."""
         asked = {"role": "user", "content": message}
-        found = self._llm.chat([*self._opening, *self._turns, asked], self._params, **self._options)
+        messages = [*self._opening, *self._turns, asked]
+        found = self._llm.chat(messages, self._params, on_delta=on_delta, **self._options)
         if found.output.error is not None:
             raise found.output.error
         answer = found.answers[0]
@@ -100,12 +101,15 @@ def _messages(typed: bool) -> Iterator[str]:
 
 def _answer(talk: Talk, message: str, args: Namespace, typed: bool) -> bool:
     """Answer one message on standard output. While typing, Ctrl-C stops the answer and not the conversation."""
+    page = _Page(args.show_thinking)
     try:
-        answer = talk.ask(message)
+        answer = talk.ask(message, None if args.json else page.add)
     except RequestError as error:
+        page.end()
         log.tell(str(error), logging.WARNING, label="deepinfer: ")
         return False
     except KeyboardInterrupt:
+        page.end()
         if not typed:
             raise
         log.tell("(stopped)")
@@ -113,18 +117,49 @@ def _answer(talk: Talk, message: str, args: Namespace, typed: bool) -> bool:
     if args.json:
         print(json.dumps(_record(answer)), flush=True)
     else:
-        _print(answer, args.show_thinking)
+        page.close(answer)
     return True
 
 
-def _print(answer: ChatAnswer, show_thinking: bool) -> None:
-    if show_thinking and answer.reasoning:
-        print(f"<think>{answer.reasoning}</think>")
-    for call in answer.tool_calls:
-        print(f"[{call.name} {call.arguments}]")
-    print(answer.content, flush=True)
-    if answer.finish_reason == "length":
-        log.tell("(cut short by max_tokens)")
+class _Page:
+    """One answer on standard output, while it is written: thoughts if they are wanted, content, then tool calls."""
+
+    def __init__(self, show_thinking: bool) -> None:
+        self._show_thinking = show_thinking
+        self._thinking = self._open = False
+
+    def add(self, _: int, delta: ChatDelta) -> None:
+        """Show more of the answer."""
+        if delta.reasoning and self._show_thinking:
+            self._write(delta.reasoning if self._thinking else f"<think>{delta.reasoning}")
+            self._thinking = True
+        if delta.content:
+            self._end_thoughts()
+            self._write(delta.content)
+
+    def close(self, answer: ChatAnswer) -> None:
+        """What is known at the end alone. An answer without any text is an empty line."""
+        self._end_thoughts()
+        if self._open or not answer.tool_calls:
+            print(flush=True)
+        for call in answer.tool_calls:
+            print(f"[{call.name} {call.arguments}]", flush=True)
+        if answer.finish_reason == "length":
+            log.tell("(cut short by max_tokens)")
+
+    def end(self) -> None:
+        """End the line of an answer that was broken off."""
+        if self._open:
+            print(flush=True)
+
+    def _end_thoughts(self) -> None:
+        if self._thinking:
+            self._write("</think>\n")
+            self._thinking = self._open = False
+
+    def _write(self, text: str) -> None:
+        print(text, end="", flush=True)
+        self._open = True
 
 
 def _record(answer: ChatAnswer) -> dict[str, Any]:

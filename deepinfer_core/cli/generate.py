@@ -6,8 +6,9 @@ import logging
 import re
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError, shown
 from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
@@ -17,6 +18,7 @@ from deepinfer_core.observe import log
 if TYPE_CHECKING:
     from deepinfer_core.api.llm import LLM
     from deepinfer_core.api.outputs import CompletionOutput, RequestOutput
+    from deepinfer_core.api.prompts import Prompt
 
 HELP = "answer prompts given on the command line or on standard input"
 
@@ -40,10 +42,15 @@ def run(args: Namespace) -> int:
     config = engine_config(args)
     params = sampling_values(args)
     with watching(args) as observers, load(args, config, observers) as llm:
-        outputs = llm.generate(prompts, params)
         if args.json:
+            outputs = llm.generate(prompts, params)
             _print_records(llm, outputs)
+        elif len(prompts) == 1 and params.get("n", 1) == 1 and llm.tokenizer is not None:
+            outputs = _print_live(llm, prompts, params)
+            _tell_errors(outputs)
         else:
+            outputs = llm.generate(prompts, params)
+            _tell_errors(outputs)
             _print_texts(llm, outputs)
     return RequestError.exit_code if any(output.error for output in outputs) else 0
 
@@ -77,12 +84,34 @@ def _print_records(llm: LLM, outputs: list[RequestOutput]) -> None:
         sys.stdout.write(encode_line(answerer.record(asked, output)).decode())
 
 
+def _print_live(llm: LLM, prompts: Sequence[Prompt], params: dict[str, Any]) -> list[RequestOutput]:
+    """One answer's text while it is written."""
+    outputs: list[RequestOutput] = []
+    pieces = 0
+
+    def show(_prompt: int, _answer: int, text: str) -> None:
+        nonlocal pieces
+        pieces += 1
+        print(text, end="", flush=True)
+
+    try:
+        outputs = llm.generate(prompts, params, on_text=show)
+    finally:
+        if pieces or any(output.outputs for output in outputs):
+            print(flush=True)
+    return outputs
+
+
+def _tell_errors(outputs: list[RequestOutput]) -> None:
+    for number, output in enumerate(outputs, 1):
+        if output.error is not None:
+            log.tell(f"prompt {number}: {output.error}", logging.WARNING, label="deepinfer: ")
+
+
 def _print_texts(llm: LLM, outputs: list[RequestOutput]) -> None:
     """The text of one answer alone; of several, each below a line that says which it is."""
     several = sum(max(1, len(output.outputs)) for output in outputs) > 1
     for number, output in enumerate(outputs, 1):
-        if output.error is not None:
-            log.tell(f"prompt {number}: {output.error}", logging.WARNING, label="deepinfer: ")
         for answer in output.outputs:
             if several:
                 print(f"--- prompt {number}, answer {answer.index + 1}")

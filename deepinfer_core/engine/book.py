@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepinfer_core.api.errors import DeepInferError, GenerationError
+from deepinfer_core.engine.feed import Piece
 from deepinfer_core.engine.output import extend, failure
 from deepinfer_core.engine.sequence import Ending, LiveRequest, Sequence, TokenScore
 from deepinfer_core.interfaces.scheduler import FinishCode, SchedulerRequest
@@ -46,7 +47,7 @@ class Finished:
 
 
 class Book:
-    """Live requests by key, their answers by scheduler handle, and the outcomes that nobody has taken yet."""
+    """Live requests by key, their answers by scheduler handle, and the outcomes and pieces that nobody has taken."""
 
     def __init__(self, scheduler: Scheduler, writer: OutputWriter, tokenizer: Tokenizer | None) -> None:
         self._scheduler = scheduler
@@ -56,6 +57,7 @@ class Book:
         self._live: dict[int, LiveRequest] = {}
         self._sequences: dict[int, Sequence] = {}
         self._done: list[Finished] = []
+        self._pieces: list[Piece] = []
         self.scoring: dict[int, Sequence] = {}  # the answers, by handle, along with which a prompt is scored
         self.constrained: dict[int, Sequence] = {}  # the answers with a constraint
 
@@ -71,6 +73,11 @@ class Book:
         """The outcomes since the last call, in order of completion."""
         done, self._done = self._done, []
         return done
+
+    def take_pieces(self) -> list[Piece]:
+        """The text of requests that stream since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def sequence(self, handle: int) -> Sequence | None:
         """The answer of that handle; None once it has ended."""
@@ -174,6 +181,8 @@ class Book:
     def _extend(self, sequence: Sequence, tokens: list[int], scores: list[TokenScore] | None, code: FinishCode) -> None:
         try:
             ending = extend(sequence, tokens, scores, code)
+            if sequence.feed is not None and ending is None:
+                self._give(sequence, sequence.feed.push(tokens))
         except Exception as error:
             self.fail(sequence.owner, request_error(error))
             return
@@ -187,7 +196,9 @@ class Book:
         if live.key not in self._live:
             return
         try:
-            live.outputs[sequence.index] = self._writer.completion(sequence, ending)
+            completion = live.outputs[sequence.index] = self._writer.completion(sequence, ending)
+            if sequence.feed is not None:
+                self._give(sequence, sequence.feed.finish(completion.text))
             if len(live.outputs) < live.admitted.params.n:
                 return
             output = self._writer.request(live)
@@ -196,6 +207,10 @@ class Book:
             return
         del self._live[live.key]
         self._done.append(Finished(live.key, output))
+
+    def _give(self, sequence: Sequence, text: str) -> None:
+        if text:
+            self._pieces.append(Piece(sequence.owner.key, sequence.index, text))
 
     def _register(self, sequence: Sequence) -> None:
         handle = sequence.handle

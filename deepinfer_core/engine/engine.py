@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from deepinfer_core.engine.admission import Admission
+    from deepinfer_core.engine.feed import Piece
     from deepinfer_core.engine.request import Request
     from deepinfer_core.engine.runner import Runner, StepResult
     from deepinfer_core.interfaces.backend import Event, Queue
@@ -121,6 +122,11 @@ class Engine:
         if self._dead is not None and not done:
             raise self._dead
         return done
+
+    def take_pieces(self) -> list[Piece]:
+        """The text that requests with `stream` were given since the last call, in order. One that fails in the end has
+        had text too."""
+        return self._book.take_pieces()
 
     def settle(self) -> list[Finished]:
         """Complete the step in flight and submit no other; the requests that ended. Raises nothing."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from deepinfer_core.engine.feed import TextFeed
 from deepinfer_core.engine.stops import StopHit, StopSearch
 from deepinfer_core.text.detokenize import Detokenizer
 
@@ -72,6 +73,7 @@ class Sequence:
 
     __slots__ = (
         "detokenizer",
+        "feed",
         "handle",
         "ids",
         "index",
@@ -101,8 +103,11 @@ class Sequence:
             assert tokenizer is not None, "admission refuses stop strings without a tokenizer"
             self.search = StopSearch(params.stop)
             self.detokenizer = Detokenizer(tokenizer, params.skip_special_tokens)
+        self.feed: TextFeed | None = None
+        if owner.admitted.request.stream and tokenizer is not None:
+            self.feed = TextFeed(tokenizer, params)
         # A token that ends nothing is then only remembered.
-        self.plain = self.scores is None and self.search is None and matcher is None
+        self.plain = self.scores is None and self.search is None and self.feed is None and matcher is None
 
 
 class LiveRequest:

@@ -43,6 +43,14 @@ class ChatAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatDelta:
+    """More of an answer that is being written."""
+
+    content: str
+    reasoning: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """A chat request that was found valid, ready to be rendered, and to read its answers."""
 
@@ -53,22 +61,46 @@ class Conversation:
         return self.converted.conversation.thinking_mode
 
     def parse(self, text: str, finish_reason: Literal["stop", "length"]) -> ChatAnswer:
-        """Read one whole answer. `text` must hold the special tokens that mark its parts. Raises `GenerationError`
-        when it cannot be read."""
-        recipe = _recipe()
-        generator = recipe.ChatCompletionRequest.chunk_generator(self.converted, "", "")
-        processor = recipe.StreamProcessor(generator, self.converted.parsing_options)
-        reason = recipe.InferenceFinishReason
-        ended = reason.Stop if finish_reason == "stop" else reason.Length
-        response = recipe.ChatCompletionResponse("", "", 0, 0, 0)
+        """Read one whole answer. Raises `GenerationError` when it cannot be read."""
+        reader = AnswerReader(self)
+        reader.push(text)
+        return reader.finish(finish_reason)
+
+
+class AnswerReader:
+    """Reads one answer, whole or as its text comes. The text must hold the special tokens that mark its parts.
+
+    Raises `GenerationError` when it cannot be read.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._recipe = recipe = _recipe()
+        generator = recipe.ChatCompletionRequest.chunk_generator(conversation.converted, "", "")
+        self._processor = recipe.StreamProcessor(generator, conversation.converted.parsing_options)
+        self._response = recipe.ChatCompletionResponse("", "", 0, 0, 0)
+
+    def push(self, text: str) -> ChatDelta:
+        """Take more text; what it adds to the thoughts and the content."""
+        return self._read(self._recipe.InferenceChunk.text(text))
+
+    def finish(self, finish_reason: Literal["stop", "length"]) -> ChatAnswer:
+        """The whole answer. Nothing may be pushed afterwards."""
+        reason = self._recipe.InferenceFinishReason
+        self._read(self._recipe.InferenceChunk.finish(reason.Stop if finish_reason == "stop" else reason.Length), True)
+        return _answer(json.loads(self._response.to_json())["choices"])
+
+    def _read(self, given: deepseek_recipe.InferenceChunk, last: bool = False) -> ChatDelta:
         try:
-            chunks = processor.push(recipe.InferenceChunk.text(text))
-            chunks += processor.push(recipe.InferenceChunk.finish(ended)) + processor.finish()
+            chunks = self._processor.push(given) + (self._processor.finish() if last else [])
         except RuntimeError as error:
             raise GenerationError(f"the answer cannot be read as a chat message: {error}") from error
+        deltas = [choice["delta"] for chunk in chunks for choice in json.loads(chunk.to_json())["choices"]]
         for chunk in chunks:
-            response.accumulate(chunk)
-        return _answer(json.loads(response.to_json())["choices"])
+            self._response.accumulate(chunk)  # which empties it
+        content, reasoning = (
+            "".join(delta.get(name) or "" for delta in deltas) for name in ("content", "reasoning_content")
+        )
+        return ChatDelta(content, reasoning)
 
 
 class ChatFormat:

@@ -8,7 +8,7 @@ import made_tokenizers
 from deepinfer_core.api.errors import RequestError
 from deepinfer_core.api.params import SamplingParams
 from deepinfer_core.engine.request import Request
-from deepinfer_core.text.chat import ChatFormat, read_conversation
+from deepinfer_core.text.chat import AnswerReader, ChatFormat, read_conversation
 
 
 class CommandLLM(fake_llm.FakeLLM):
@@ -23,20 +23,31 @@ class CommandLLM(fake_llm.FakeLLM):
         self.report = ("running on a stand-in",)
         self.asked = []
 
-    def generate(self, prompts, params):
+    def generate(self, prompts, params, on_text=None):
         texts = [
             Request(str(place), *((prompt, None) if isinstance(prompt, str) else (None, tuple(prompt))), chosen(params))
             for place, prompt in enumerate(prompts)
         ]
-        return [self._answer(request) for request in texts]
+        outputs = [self._answer(request) for request in texts]
+        if on_text is not None:
+            for place, output in enumerate(outputs):
+                for answer in output.outputs:
+                    on_text(place, answer.index, answer.text[:4])
+                    on_text(place, answer.index, answer.text[4:])
+        return outputs
 
-    def chat(self, messages, params=None, **options):
+    def chat(self, messages, params=None, *, on_delta=None, **options):
         self.asked.append((messages, params, options))
         conversation = read_conversation({"messages": messages, **options})
         ids = ChatFormat(self.tokenizer).encode(conversation)
         if messages[-1]["content"] == fake_llm.TOO_LONG:
             raise RequestError("the prompt has too many tokens")
-        answer = conversation.parse(f"thoughts</think>answer {len(messages)}", "stop")
+        text = f"thoughts</think>answer {len(messages)}"
+        if on_delta is not None:
+            reader = AnswerReader(conversation)
+            for piece in (text[:4], text[4:20], text[20:]):
+                on_delta(0, reader.push(piece))
+        answer = conversation.parse(text, "stop")
         return SimpleNamespace(output=self._answer(Request("0", None, ids, chosen(params))), answers=(answer,))
 
 

@@ -2,10 +2,13 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from command_llm import CommandLLM
 from fake_llm import TOO_LONG
+
+from deepinfer_core.text.chat import ChatAnswer, ChatDelta, ToolCall
 
 
 @pytest.fixture
@@ -44,6 +47,17 @@ def test_what_was_said_is_remembered(deepinfer, llms):
 
 def test_thoughts_are_shown_when_asked(deepinfer, llms):
     assert piped(deepinfer, "one", "--show-thinking")[1] == "<think>thoughts</think>\nanswer 1\n"
+
+
+def test_tool_calls_follow_what_is_said(deepinfer, llms, monkeypatch):
+    def call(self, messages, params=None, *, on_delta=None, **options):
+        on_delta(0, ChatDelta(content="one ", reasoning=""))
+        on_delta(0, ChatDelta(content="moment", reasoning=""))
+        answer = ChatAnswer("one moment", None, (ToolCall("look", '{"at": "sea"}'),), "tool_calls")
+        return SimpleNamespace(output=SimpleNamespace(error=None), answers=(answer,))
+
+    monkeypatch.setattr(CommandLLM, "chat", call)
+    assert piped(deepinfer, "one")[1] == 'one moment\n[look {"at": "sea"}]\n'
 
 
 def test_no_thinking_reaches_the_format(deepinfer, llms):
@@ -107,6 +121,15 @@ def test_interrupting_an_answer_keeps_the_talk(typed, llms, monkeypatch):
     code, out, err = typed("one", "two")
     assert (code, out) == (0, "answer 1\n")
     assert "(stopped)" in err
+
+
+def test_an_interrupted_answer_is_shown_so_far(typed, llms, monkeypatch):
+    def interrupted(self, messages, params=None, *, on_delta=None, **options):
+        on_delta(0, ChatDelta(content="half an answer", reasoning=""))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CommandLLM, "chat", interrupted)
+    assert typed("one")[1] == "half an answer\n"
 
 
 def test_interrupting_the_prompt_leaves(typed, llms):

@@ -3,7 +3,10 @@
 import json
 
 import pytest
+from command_llm import CommandLLM
 from fake_llm import TOO_LONG
+
+from deepinfer_core.api.errors import DeviceError
 
 
 def test_one_answer_is_its_text_alone(deepinfer, llms):
@@ -12,6 +15,21 @@ def test_one_answer_is_its_text_alone(deepinfer, llms):
     assert out.startswith("answer ")
     assert out.count("\n") == 1
     assert err == "running on a stand-in\n"
+
+
+def test_one_answer_is_shown_while_it_is_written(deepinfer, llms, monkeypatch):
+    def break_off(self, prompts, params, on_text):
+        on_text(0, 0, "half an ")
+        on_text(0, 0, "answer")
+        raise DeviceError("the device fell off")
+
+    monkeypatch.setattr(CommandLLM, "generate", break_off)
+    code, out, _ = deepinfer("generate", "hello")
+    assert (code, out) == (DeviceError.exit_code, "half an answer\n")
+
+
+def test_a_prompt_without_an_answer_shows_nothing(deepinfer, llms):
+    assert deepinfer("generate", TOO_LONG)[:2] == (1, "")
 
 
 def test_quiet_says_nothing_else(deepinfer, llms):

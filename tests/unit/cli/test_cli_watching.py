@@ -140,7 +140,7 @@ def test_a_run_that_breaks_off_leaves_its_timeline(deepinfer, watched, tmp_path,
 def test_a_trace_that_cannot_be_written_at_last_hides_no_other_error(deepinfer, watched, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
 
-    def fail(self, prompts, params):
+    def fail(self, prompts, params, **options):
         (tmp_path / "folder").rmdir()
         raise DeviceError("the device fell off")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deepinfer_core.api.errors import GenerationError, PromptTooLong, RequestError, UnsupportedRequest
-from deepinfer_core.text.chat import ChatFormat, ToolCall, read_conversation
+from deepinfer_core.text.chat import AnswerReader, ChatFormat, ToolCall, read_conversation
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 PLAIN = {**HELLO, "thinking": {"type": "disabled"}}
@@ -122,6 +122,19 @@ def test_tool_calls():
 
 def test_tool_markup_without_tools_is_text():
     assert read_conversation(PLAIN).parse("wait" + CALL, "stop").tool_calls == ()
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_an_answer_is_read_as_it_comes(size):
+    """In pieces of any size: what the pieces add, joined, is what the whole answer says."""
+    conversation = read_conversation({**HELLO, "tools": TOOLS})
+    text = "let me see</think>wait" + CALL
+    reader = AnswerReader(conversation)
+    deltas = [reader.push(text[first : first + size]) for first in range(0, len(text), size)]
+    answer = reader.finish("stop")
+    assert answer == conversation.parse(text, "stop")
+    assert "".join(delta.content for delta in deltas) == answer.content == "wait"
+    assert "".join(delta.reasoning for delta in deltas) == answer.reasoning == "let me see"
 
 
 def test_one_conversation_reads_many_answers():
