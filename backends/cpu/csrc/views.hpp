@@ -1,4 +1,5 @@
-// Plain views of what the kernels read and write. Nothing here owns memory or checks anything: bind/ has checked.
+// Plain views of what the kernels read and write. Nothing here owns memory or checks anything: bind/ has checked sizes
+// and the ids of vocabularies; slots, blocks and pool rows are the scheduler's.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct Weight {
     WeightFormat format;
     int64_t out;
     int64_t in;
+    int64_t stack = 1;  // matrices one behind the other
 };
 
 // Row metadata of a step; each array has one int32 for each row.

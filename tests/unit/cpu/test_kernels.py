@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from deepinfer_core.interfaces.ops import OpCase, Weight, WeightFormat
+from deepinfer_core.interfaces.ops import OpCase, RowFormat, Rows, Weight, WeightFormat
 from deepinfer_core.ops.cases import Maker
 from deepinfer_core.ops.catalogue import CATALOGUE
 from deepinfer_core.ops.table import resolve
@@ -179,14 +180,56 @@ def test_fp8_weights_are_decoded_exactly(isa: str) -> None:
     assert result.T.contiguous().equal(data.view(8, 32))
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "linear", "lm_head", "route"])
-def test_arguments_that_do_not_fit_are_refused_not_read_past(name: str) -> None:
-    x, narrow = torch.ones(3, 64), Weight(torch.ones(8, 32), WeightFormat.F32)
-    calls = {
-        "rms_norm": (x, torch.ones(7), 1e-6),
-        "linear": (x, narrow, False),
-        "lm_head": (x, narrow),
-        "route": (x, narrow, torch.zeros(8), 2, 1.0),
-    }
-    with pytest.raises(ValueError, match="are needed"):
-        kernels()[name](*calls[name])
+def matrix(outputs: int, inputs: int) -> Weight:
+    return Weight(torch.ones(outputs, inputs), WeightFormat.F32)
+
+
+def rows_of(count: int, dtype: torch.dtype = torch.int32) -> Rows:
+    return Rows(*(torch.zeros(count, dtype=dtype) for _ in range(6)))
+
+
+def ints(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+X, STREAMS, TOKENS, HISTORY = torch.ones(3, 64), torch.ones(3, 4, 8), torch.arange(3), torch.zeros(2, 5).long()
+MISFITS = [
+    ("rms_norm", (X, torch.ones(7), 1e-6)),
+    ("apply_rope", (X, ints(1, 2), torch.ones(4))),
+    ("hc_mixes", (STREAMS, torch.ones(24, 31), torch.ones(24), torch.ones(3), 1e-6, 1e-6, 1)),
+    ("hc_mixes", (STREAMS, torch.ones(24, 32), torch.ones(23), torch.ones(3), 1e-6, 1e-6, 1)),
+    ("hc_collapse", (STREAMS, torch.ones(3, 3))),
+    ("hc_expand", (torch.ones(3, 7), STREAMS, torch.ones(3, 4), torch.ones(3, 4, 4))),
+    ("hc_expand", (torch.ones(3, 8), STREAMS, torch.ones(3, 4), torch.ones(3, 4, 3))),
+    ("linear", (X, matrix(8, 32), False)),
+    ("lm_head", (X, matrix(8, 32))),
+    ("grouped_linear", (torch.ones(2, 0, 4), matrix(8, 4))),
+    ("grouped_linear", (torch.ones(2, 3, 4), matrix(8, 4))),
+    ("gated_mlp", (X, matrix(8, 64), matrix(1, 64), matrix(64, 8), 10.0, False)),
+    ("gated_mlp", (X, matrix(8, 64), matrix(8, 64), matrix(64, 1000), 10.0, False)),
+    ("route", (X, matrix(8, 32), torch.zeros(8), 2, 1.0)),
+    ("moe_combine", (torch.ones(0, 4), ints(), 0)),
+    ("moe_combine", (torch.ones(4, 4), ints(0, 1, 2), 2)),
+    ("select_blocks", (torch.ones(1, 4), ints(4), 0, 1)),
+    ("select_blocks", (torch.ones(2, 4), ints(4), 2, 1)),
+    ("select_topk", (torch.ones(2, 4), 2, torch.ones(2, 1, dtype=torch.bool), 2)),
+    ("compress_kv", (X, torch.ones(3, 63), torch.zeros(2, 8).byte(), rows_of(3), 2, 2)),
+    ("gather_history", (TOKENS, rows_of(2), HISTORY, 2)),
+    ("gather_history", (TOKENS, rows_of(3, torch.int64), HISTORY, 2)),
+    ("hash_ngrams", (torch.zeros(3, 2).long(), TOKENS, TOKENS, TOKENS, 0)),
+    ("embedding", (torch.tensor([10**10]), matrix(4, 8), torch.float32)),
+    ("apply_token_mask", (torch.ones(4, 3200), ints(-1)[None])),
+    ("apply_penalties", (torch.ones(4, 4), torch.zeros(4, 4).bool(), torch.zeros(4, 4).int(), *[torch.ones(0)] * 3)),
+    ("top_logprobs", (torch.ones(2, 8), torch.tensor([0, 10**8]), 2)),
+    ("top_logprobs", (torch.ones(2, 8), torch.tensor([0]), 2)),
+    ("sample_tokens", (torch.ones(2, 8), torch.ones(1), None, None, None, *[torch.zeros(2).long()] * 3)),
+    ("verify_drafts", (torch.zeros(2, 3).long(), torch.zeros(2, 3).long(), ints(3, 3))),
+    ("write_rows", (torch.zeros(8, 32).byte(), torch.ones(3, 8), TOKENS[:2], RowFormat.F32)),
+    ("copy_rows", (torch.zeros(8, 32).byte(), TOKENS[:2], TOKENS)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), MISFITS, ids=[name for name, _ in MISFITS])
+def test_arguments_that_do_not_fit_are_refused_not_read_past(name: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="are needed|at least 1|is not one of|must be contiguous int32"):
+        kernels()[name](*arguments)

@@ -47,10 +47,17 @@ WeightFormat weight_format(py::handle format) {
     return static_cast<WeightFormat>(members.number(format));
 }
 
-const int32_t* row_field(const Field& field, py::handle rows, int64_t* count = nullptr) {
+// Numbers that are read where they are: a copy of another dtype would not outlive this call.
+Input in_place(const py::object& tensor, Dtype dtype, const char* what) {
+    const Input input(tensor, dtype);
+    if (input.is_copy()) throw std::invalid_argument(std::string(what) + " must be contiguous int32");
+    return input;
+}
+
+const int32_t* row_field(const Field& field, py::handle rows, int64_t count) {
     const py::object tensor = field.of(rows);
-    const Input input(tensor, Dtype::Stored);
-    if (count) *count = input.size(0);
+    const Input input = in_place(tensor, Dtype::I32, "a field of Rows");
+    fit(input.numel(), count, "a field of Rows");
     return input.data<int32_t>();
 }
 
@@ -68,19 +75,21 @@ Weight weight(py::handle w) {
     const Input stored(data, Dtype::Stored);
     const Optional scales(scale, Dtype::Stored);
     const int64_t in = stored.size(-1) * (format == WeightFormat::FP4 ? 2 : 1);
-    return {stored.data<uint8_t>(), scales.data<uint8_t>(), format, stored.size(-2), in};
+    const int64_t stack = stored.dims() == 3 ? stored.size(0) : 1;
+    return {stored.data<uint8_t>(), scales.data<uint8_t>(), format, stored.size(-2), in, stack};
 }
 
 Rows rows(py::handle r) {
     static const Field slot("slot"), position("position"), first_position("first_position"), first_row("first_row"),
         last_position("last_position"), floor("floor");
     Rows result{};
-    result.slot = row_field(slot, r, &result.count);
-    result.position = row_field(position, r);
-    result.first_position = row_field(first_position, r);
-    result.first_row = row_field(first_row, r);
-    result.last_position = row_field(last_position, r);
-    result.floor = row_field(floor, r);
+    result.count = Input(slot.of(r), Dtype::Stored).numel();
+    result.slot = row_field(slot, r, result.count);
+    result.position = row_field(position, r, result.count);
+    result.first_position = row_field(first_position, r, result.count);
+    result.first_row = row_field(first_row, r, result.count);
+    result.last_position = row_field(last_position, r, result.count);
+    result.floor = row_field(floor, r, result.count);
     return result;
 }
 
@@ -100,7 +109,7 @@ Paged paged(py::handle view) {
     static const Field pool("pool"), format("format"), block_table("block_table"), block_rows("block_rows"),
         ratio("ratio");
     const py::object bytes = pool.of(view), tensor = block_table.of(view);
-    const Input table(tensor, Dtype::Stored);
+    const Input table = in_place(tensor, Dtype::I32, "the block table");
     return {Input(bytes, Dtype::Stored).data<uint8_t>(),
             row_format(format.of(view)),
             table.data<int32_t>(),

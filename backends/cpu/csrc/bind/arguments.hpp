@@ -1,5 +1,5 @@
-// How the Python face turns the core's views into the kernels' own. What it reads is checked here; a view must outlive
-// the call, as the caller's objects do.
+// How the Python face turns the core's views into the kernels' own. Sizes are checked here; a view must outlive the
+// call, as the caller's objects do.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,19 @@ inline void fit(std::int64_t width, std::int64_t expected, const char* what) {
     if (width != expected)
         throw std::invalid_argument(std::string(what) + " has " + std::to_string(width) + " numbers and " +
                                     std::to_string(expected) + " are needed");
+}
+
+inline void at_least_one(std::int64_t number, const char* what) {
+    if (number < 1) throw std::invalid_argument(std::string(what) + " is " + std::to_string(number) + ": at least 1");
+}
+
+// Ids from `first` on of rows of a table that has `count` of them.
+inline void within(const Input& ids, std::int64_t first, std::int64_t count, const char* what) {
+    const auto* id = ids.data<std::int64_t>();
+    for (std::int64_t i = 0; i < ids.numel(); ++i)
+        if (id[i] < first || id[i] >= count)
+            throw std::invalid_argument(std::string(what) + " " + std::to_string(id[i]) + " is not one of " +
+                                        std::to_string(count));
 }
 
 // Runs a kernel without the GIL.

@@ -1,4 +1,6 @@
 // The Python face of table look-ups.
+#include <limits>
+
 #include "arguments.hpp"
 
 namespace deepinfer_cpu {
@@ -7,6 +9,7 @@ namespace {
 py::object embedding(const Table& k, py::handle tokens, py::handle matrix, py::handle dtype) {
     const Input t(tokens, Dtype::I64);
     const Weight w = weight(matrix);
+    within(t, std::numeric_limits<int64_t>::min(), w.out, "embedding: token");  // below 0: padding
     const Output y({t.size(0), w.in});
     released([&] { k->embedding(t.data<int64_t>(), t.size(0), w, y.data()); });
     return y.as(dtype);
@@ -15,6 +18,7 @@ py::object embedding(const Table& k, py::handle tokens, py::handle matrix, py::h
 py::object engram_lookup(const Table& k, py::handle matrix, py::handle index, py::handle dtype) {
     const Input i(index, Dtype::I64);
     const Weight w = weight(matrix);
+    within(i, 0, w.out, "engram_lookup: row");
     const Output y({i.size(0), i.size(1) * w.in});
     released([&] { k->engram_lookup(w, i.data<int64_t>(), i.numel(), y.data()); });
     return y.as(dtype);
@@ -23,6 +27,8 @@ py::object engram_lookup(const Table& k, py::handle matrix, py::handle index, py
 py::object hash_ngrams(const Table& k, py::handle classes, py::handle multipliers, py::handle primes,
                        py::handle offsets, int64_t pad) {
     const Input c(classes, Dtype::I64), m(multipliers, Dtype::I64), p(primes, Dtype::I64), o(offsets, Dtype::I64);
+    fit(m.numel(), c.size(1), "hash_ngrams: the multipliers");
+    fit(o.numel(), p.numel(), "hash_ngrams: the offsets");
     const Output out({c.size(0), p.size(0)}, Dtype::I64);
     released([&] {
         k->hash_ngrams(c.data<int64_t>(), c.size(0), c.size(1), m.data<int64_t>(), p.data<int64_t>(), o.data<int64_t>(),
@@ -34,6 +40,7 @@ py::object hash_ngrams(const Table& k, py::handle classes, py::handle multiplier
 py::object gather_history(const Table& k, py::handle tokens, py::handle r, py::handle history, int64_t n) {
     const Input t(tokens, Dtype::I64), h(history, Dtype::I64);
     const Rows at = rows(r);
+    fit(at.count, t.size(0), "gather_history: a field of Rows");
     const Output out({t.size(0), n}, Dtype::I64);
     released([&] { k->gather_history(t.data<int64_t>(), at, h.data<int64_t>(), h.size(1), n, out.data<int64_t>()); });
     return out.tensor();

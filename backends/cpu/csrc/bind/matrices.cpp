@@ -17,6 +17,8 @@ py::object grouped_linear(const Table& k, py::handle x, py::handle matrix) {
     const Input a(x, Dtype::F32);
     const Weight w = weight(matrix);
     const int64_t groups = a.size(1);
+    at_least_one(groups, "grouped_linear: the number of groups");
+    fit(w.out % groups, 0, "grouped_linear: what the groups leave of the outputs");
     fit(a.size(2), w.in, "grouped_linear: a row of x");
     const Output y({a.size(0), groups, w.out / groups});
     released([&] { k->grouped_linear(a.data<float>(), a.size(0), groups, w, y.data()); });
@@ -37,6 +39,9 @@ py::object gated_mlp(const Table& k, py::handle x, py::handle w1, py::handle w3,
     const Input a(x, Dtype::F32);
     const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
     fit(a.size(1), gate.in, "gated_mlp: a row of x");
+    fit(up.in, gate.in, "gated_mlp: a row of w3");
+    fit(up.out, gate.out, "gated_mlp: a column of w3");
+    fit(down.in, gate.out, "gated_mlp: a row of w2");
     const Output y({a.size(0), down.out});
     released([&] { k->gated_mlp(a.data<float>(), a.size(0), gate, up, down, limit, quantise, y.data()); });
     return y.as(x);
@@ -46,11 +51,19 @@ py::object experts(const Table& k, py::handle x, py::handle order, py::handle of
                    py::handle w1, py::handle w3, py::handle w2, float limit, bool quantise) {
     const Input a(x, Dtype::F32), o(order, Dtype::I32), begin(offsets, Dtype::I32), routing(weights, Dtype::F32);
     const Weight gate = weight(w1), up = weight(w3), down = weight(w2);
+    const int64_t count = begin.size(0) - 1;
     fit(a.size(1), gate.in, "experts: a row of x");
+    fit(up.in, gate.in, "experts: a row of w3");
+    fit(up.out, gate.out, "experts: a column of w3");
+    fit(down.in, gate.out, "experts: a row of w2");
+    fit(down.out, a.size(1), "experts: a column of w2");
+    for (const Weight& stack : {gate, up, down}) fit(stack.stack, count, "experts: a stack of matrices");
+    fit(routing.size(0), a.size(0), "experts: the weights' rows");
+    fit(o.size(0), routing.numel(), "experts: the order");
     const Output y({o.size(0), a.size(1)});
     released([&] {
         k->experts(a.data<float>(), a.size(0), o.data<int32_t>(), begin.data<int32_t>(), routing.data<float>(),
-                   routing.size(1), begin.size(0) - 1, gate, up, down, limit, quantise, y.data());
+                   routing.size(1), count, gate, up, down, limit, quantise, y.data());
     });
     return y.tensor();
 }
@@ -78,6 +91,9 @@ py::tuple moe_permute(const Table& k, py::handle experts, int64_t num_experts) {
 
 py::object moe_combine(const Table& k, py::handle y, py::handle order, int64_t top_k) {
     const Input a(y, Dtype::F32), o(order, Dtype::I32);
+    at_least_one(top_k, "moe_combine: top_k");
+    fit(a.size(0) % top_k, 0, "moe_combine: what top_k leaves of the rows");
+    fit(o.numel(), a.size(0), "moe_combine: the order");
     const int64_t rows = a.size(0) / top_k, dim = a.size(1);
     const Output out({rows, dim});
     released([&] { k->moe_combine(a.data<float>(), o.data<int32_t>(), rows, top_k, dim, out.data()); });

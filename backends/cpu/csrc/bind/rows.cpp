@@ -8,6 +8,7 @@ void write_rows(const Table& k, py::handle pool, py::handle x, py::handle dest, 
     const Input bytes(pool, Dtype::Stored), a(x, Dtype::F32), d(dest, Dtype::I64);
     uint8_t* out = writable(pool);
     const RowFormat stored = row_format(format);
+    fit(d.numel(), a.size(0), "write_rows: the destinations");
     released(
         [&] { k->write_rows(out, bytes.size(1), a.data<float>(), a.size(0), a.size(1), d.data<int64_t>(), stored); });
 }
@@ -15,6 +16,7 @@ void write_rows(const Table& k, py::handle pool, py::handle x, py::handle dest, 
 void copy_rows(const Table& k, py::handle pool, py::handle source, py::handle dest) {
     const Input bytes(pool, Dtype::Stored), s(source, Dtype::I64), d(dest, Dtype::I64);
     uint8_t* out = writable(pool);
+    fit(s.numel(), d.numel(), "copy_rows: the sources");
     released([&] { k->copy_rows(out, bytes.size(1), s.data<int64_t>(), d.data<int64_t>(), d.size(0)); });
 }
 

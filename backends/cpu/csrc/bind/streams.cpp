@@ -15,6 +15,7 @@ py::object rms_norm(const Table& k, py::handle x, py::handle weight, float eps) 
 py::object apply_rope(const Table& k, py::handle x, py::handle position, py::handle inv_freq, bool inverse) {
     const Input a(x, Dtype::F32), p(position, Dtype::I32), f(inv_freq, Dtype::F32);
     const int64_t heads = a.dims() == 3 ? a.size(1) : 1;
+    fit(p.numel(), a.size(0), "apply_rope: the positions");
     const Output y(a.sizes());
     released([&] {
         k->apply_rope(a.data<float>(), a.size(0), heads, a.size(-1), p.data<int32_t>(), f.data<float>(), 2 * f.size(0),
@@ -26,7 +27,10 @@ py::object apply_rope(const Table& k, py::handle x, py::handle position, py::han
 py::tuple hc_mixes(const Table& k, py::handle streams, py::handle fn, py::handle base, py::handle scale, float norm_eps,
                    float hc_eps, int64_t iterations) {
     const Input a(streams, Dtype::F32), m(fn, Dtype::F32), b(base, Dtype::F32), s(scale, Dtype::F32);
-    const int64_t rows = a.size(0), n = a.size(1);
+    const int64_t rows = a.size(0), n = a.size(1), mixes = (2 + n) * n;
+    fit(m.numel(), mixes * n * a.size(2), "hc_mixes: fn");
+    fit(b.numel(), mixes, "hc_mixes: base");
+    fit(s.numel(), 3, "hc_mixes: scale");
     const Output pre({rows, n}), post({rows, n}), comb({rows, n, n});
     released([&] {
         k->hc_mixes(a.data<float>(), rows, n, a.size(2), m.data<float>(), b.data<float>(), s.data<float>(), norm_eps,
@@ -37,6 +41,7 @@ py::tuple hc_mixes(const Table& k, py::handle streams, py::handle fn, py::handle
 
 py::object hc_collapse(const Table& k, py::handle streams, py::handle pre) {
     const Input a(streams, Dtype::F32), p(pre, Dtype::F32);
+    fit(p.numel(), a.size(0) * a.size(1), "hc_collapse: pre");
     const Output y({a.size(0), a.size(2)});
     released([&] { k->hc_collapse(a.data<float>(), p.data<float>(), a.size(0), a.size(1), a.size(2), y.data()); });
     return y.as(streams);
@@ -44,6 +49,10 @@ py::object hc_collapse(const Table& k, py::handle streams, py::handle pre) {
 
 py::object hc_expand(const Table& k, py::handle y, py::handle streams, py::handle post, py::handle comb) {
     const Input a(y, Dtype::F32), x(streams, Dtype::F32), p(post, Dtype::F32), c(comb, Dtype::F32);
+    const int64_t weights = x.size(0) * x.size(1);
+    fit(a.numel(), x.size(0) * x.size(2), "hc_expand: y");
+    fit(p.numel(), weights, "hc_expand: post");
+    fit(c.numel(), weights * x.size(1), "hc_expand: comb");
     const Output out(x.sizes());
     released([&] {
         k->hc_expand(a.data<float>(), x.data<float>(), p.data<float>(), c.data<float>(), x.size(0), x.size(1),

@@ -23,6 +23,7 @@ class Input {
     const T* data() const {
         return static_cast<const T*>(data_);
     }
+    bool is_copy() const { return static_cast<bool>(copy_); }
     int64_t dims() const { return dims_; }
     int64_t size(int64_t dim) const { return sizes_[dim < 0 ? dim + dims_ : dim]; }
     int64_t numel() const;
