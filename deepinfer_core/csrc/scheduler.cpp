@@ -33,6 +33,12 @@ Limits checked(const Limits& limits) {
     return limits;
 }
 
+// Tokens that a request may come to have. Its max_new_tokens may be anything; its prompt fits.
+std::int64_t longest(const Request& request, std::int64_t max_length) {
+    const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+    return prompt + std::min<std::int64_t>(request.max_new_tokens, max_length - prompt);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const Limits& limits)
@@ -43,9 +49,7 @@ Scheduler::Scheduler(const Limits& limits)
 
 void Scheduler::add(Request request) {
     refuse_unservable(request);
-    const auto prompt = static_cast<std::int64_t>(request.prompt.size());
-    const auto limit =
-        static_cast<std::int32_t>(std::min<std::int64_t>(prompt + request.max_new_tokens, limits_.max_length));
+    const auto limit = static_cast<std::int32_t>(longest(request, limits_.max_length));
     const RequestId id = request.id;
     auto sequence = std::make_unique<Sequence>(std::move(request), next_arrival_++, limit, limits_.max_drafts);
     waiting_.push_back(sequence.get());
@@ -78,7 +82,7 @@ void Scheduler::refuse_unservable(const Request& request) const {
         throw std::invalid_argument("decoder_start = " + text(request.decoder_start) +
                                     " must be a position of the prompt's " + text(prompt) + " tokens");
     }
-    const std::int64_t total = std::min<std::int64_t>(prompt + request.max_new_tokens, limits_.max_length);
+    const std::int64_t total = longest(request, limits_.max_length);
     const std::int64_t needed = (total + limits_.block_size - 1) / limits_.block_size;
     if (needed > limits_.num_blocks) {
         throw RequestRefused(Refusal::too_large, "prompt and answer of up to " + text(total) + " tokens need " +

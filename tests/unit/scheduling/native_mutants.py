@@ -241,8 +241,9 @@ MUTANTS = [
     mutant(
         "answer_one_token_too_long",
         "scheduler.cpp",
-        "std::min<std::int64_t>(prompt + request.max_new_tokens, limits_.max_length));\n    const RequestId",
-        "std::min<std::int64_t>(prompt + request.max_new_tokens + ON, limits_.max_length));\n    const RequestId",
+        "static_cast<std::int32_t>(longest(request, limits_.max_length));",
+        "static_cast<std::int32_t>(\n"
+        "        std::min<std::int64_t>(longest(request, limits_.max_length) + ON, limits_.max_length));",
         "abort.py::test_an_abort_while_waiting_leaves_the_others_in_order",
     ),
 ]

@@ -22,9 +22,10 @@ def test_a_request_one_block_larger_than_the_pool_is_refused_with_both_numbers()
     driver.check_idle()
 
 
-def test_the_context_bounds_what_a_request_may_need() -> None:
+@pytest.mark.parametrize("asked", [9, 2**40, 2**63 - 1])
+def test_the_context_bounds_what_a_request_may_need(asked: int) -> None:
     driver = Driver(limits(num_blocks=12, max_length=48))
-    driver.add(40, 2**40)
+    driver.add(40, asked)
     driver.drain()
     assert len(driver.answers[0]) == 8
 
