@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from deepinfer_core.engine.output import OutputWriter
     from deepinfer_core.engine.request import Request
     from deepinfer_core.engine.step import PromptRows
-    from deepinfer_core.interfaces.constraint import Compiled
+    from deepinfer_core.interfaces.constraint import Compiled, Matcher
     from deepinfer_core.interfaces.sampler import Sampled
     from deepinfer_core.interfaces.scheduler import Committed, Scheduler
     from deepinfer_core.sampling.sampler import Scores
@@ -88,7 +88,7 @@ class Book:
         live = self._live[key] = LiveRequest(key, admitted, arrived)
         try:
             for index in range(admitted.params.n):
-                matcher = None if compiled is None else compiled.matcher()
+                matcher = None if compiled is None else _matcher(compiled)
                 sequence = Sequence(next(self._handles), index, live, self._tokenizer, matcher)
                 if admitted.max_new_tokens == 0 and live.prompt_scores is None:
                     self._end(sequence, Ending("length"))
@@ -225,6 +225,13 @@ class Book:
         self._scheduler.finish(sequence.handle)
         for index in (self._sequences, self.scoring, self.constrained, sequence.owner.running):
             index.pop(sequence.handle, None)
+
+
+def _matcher(compiled: Compiled) -> Matcher:
+    matcher: Matcher | None = compiled.matcher()
+    if matcher is None:
+        raise GenerationError("the constraint's plugin gave None for a matcher")
+    return matcher
 
 
 def _scheduler_request(sequence: Sequence) -> SchedulerRequest:

@@ -28,7 +28,10 @@ class Waiting:
         """The compiled constraint, or why there is none. The future must be done."""
         error = self.future.exception()
         if error is None:
-            return self.future.result()
+            compiled: Compiled | None = self.future.result()
+            if compiled is None:
+                return RequestError("the constraint could not be compiled: its plugin gave None")
+            return compiled
         if isinstance(error, DeepInferError):
             return error
         wrapped = RequestError(f"the constraint could not be compiled: {type(error).__name__}: {error}")

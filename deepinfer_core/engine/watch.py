@@ -1,9 +1,10 @@
-"""Telling observers what happens. Without observers nothing is recorded."""
+"""Telling observers what happens. Without observers nothing is recorded; one that raises is told no more."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from deepinfer_core.interfaces.observer import Observer, Phase
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
     from deepinfer_core.interfaces.scheduler import Scheduler
 
 
+logger = logging.getLogger(__name__)
+
+
 class Watch:
     """All observers as one. Times are time.perf_counter_ns()."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = tuple(observers)
+        self._observers = list(observers)
 
     def phase(self, name: str, step: int, start_ns: int) -> None:
         """A host phase that began at `start_ns` and ends now."""
@@ -35,13 +39,18 @@ class Watch:
         """A step was committed."""
         if self._observers:
             stats = scheduler.stats()
-            for observer in self._observers:
-                observer.on_step(step, rows, stats)
+            self._each(lambda observer: observer.on_step(step, rows, stats))
 
     def finish(self, output: RequestOutput) -> None:
-        for observer in self._observers:
-            observer.on_finish(output)
+        self._each(lambda observer: observer.on_finish(output))
 
     def _tell(self, phase: Phase) -> None:
-        for observer in self._observers:
-            observer.on_phase(phase)
+        self._each(lambda observer: observer.on_phase(phase))
+
+    def _each(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self._observers[:]:
+            try:
+                tell(observer)
+            except Exception:
+                logger.exception("the observer %r failed and is told no more", type(observer).__name__)
+                self._observers.remove(observer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -101,8 +101,7 @@ def run_processor(name: str, processor: LogitsProcessor, logits: Tensor, rows: S
     seen = SampledRows(rows.slot[index], rows.position[index], rows.generated[index])
     try:
         changed = processor.apply(logits[index], seen)
-        if changed.shape != (len(index), logits.shape[1]):
-            raise ValueError(f"it gave the shape {tuple(changed.shape)} for {len(index)} rows of {logits.shape[1]}")
+        _refuse_other(changed, (len(index), logits.shape[1]), logits)
     except Exception:
         if len(index) > 1:
             for one in torch.split(index, 1):
@@ -111,6 +110,16 @@ def run_processor(name: str, processor: LogitsProcessor, logits: Tensor, rows: S
         logger.exception("the logits processor %r failed on a row", name)
         changed = logits.new_full((len(index), logits.shape[1]), math.nan)
     logits[index] = changed
+
+
+def _refuse_other(changed: Any, shape: tuple[int, int], logits: Tensor) -> None:
+    """Raise when what a plugin's stage gave cannot take the place of rows of `logits`."""
+    if not isinstance(changed, Tensor):
+        raise TypeError(f"it gave a {type(changed).__name__} and not a tensor")
+    if changed.shape != shape:
+        raise ValueError(f"it gave the shape {tuple(changed.shape)} for {shape[0]} rows of {shape[1]}")
+    if (changed.dtype, changed.device) != (logits.dtype, logits.device):
+        raise ValueError(f"it gave {changed.dtype} on {changed.device} for {logits.dtype} on {logits.device}")
 
 
 def _mask(ops: OpTable, logits: Tensor, index: Tensor, bits: Tensor) -> None:

@@ -55,12 +55,14 @@ class WalkEngine:
         self.end_tokens: list[tuple[int, ...]] = []
         self.matchers: list[WalkMatcher] = []  # in the order in which they were made
 
-    def compile(self, kind: str, spec: Any, tokenizer: Any, eos_token_ids: Sequence[int]) -> Walk:
+    def compile(self, kind: str, spec: Any, tokenizer: Any, eos_token_ids: Sequence[int]) -> Walk | None:
         assert kind == "walk"
         if self._gate is not None:
             self._gate.wait()
         if not spec:
             raise RequestError("an empty walk leads nowhere")
+        if spec == "forgotten":
+            return None
         if spec == "crash":
             raise ZeroDivisionError("in the grammar")
         self.end_tokens.append(tuple(eos_token_ids))
@@ -71,7 +73,9 @@ class Walk:
     def __init__(self, engine: WalkEngine, spec: Any, end_tokens: Sequence[int]) -> None:
         self._engine, self._spec, self._end_tokens = engine, spec, end_tokens
 
-    def matcher(self) -> WalkMatcher:
+    def matcher(self) -> WalkMatcher | None:
+        if self._spec[0] == ["forgotten"]:
+            return None
         if self._spec[0] == ["no matcher"]:
             raise KeyError("no matcher")
         made = WalkMatcher(self._spec, self._end_tokens)
@@ -149,9 +153,11 @@ def test_a_constrained_answer_survives_preemption() -> None:
     [
         ([], RequestError, "an empty walk leads nowhere"),
         ("crash", RequestError, "ZeroDivisionError: in the grammar"),
+        ("forgotten", RequestError, "its plugin gave None"),
         ([[20], ["broken"]], GenerationError, "a matcher that cannot go on"),
         ([[20], []], GenerationError, "after 1 tokens"),
         ([["no matcher"]], GenerationError, "KeyError: 'no matcher'"),
+        ([["forgotten"]], GenerationError, "gave None for a matcher"),
     ],
 )
 @pytest.mark.parametrize("overlap", [True, False])

@@ -205,7 +205,7 @@ def test_what_is_no_list_of_ids_fails_its_request_alone(ids: Any) -> None:
 
 
 class Breaking(Recorder):
-    """An observer that raises when it is told of a phase."""
+    """An observer in which an interrupt comes when it is told of a phase."""
 
     def __init__(self, name: str, error: BaseException) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Breaking(Recorder):
             raise self._error
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("no disk")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit("no disk")])
 @pytest.mark.parametrize("name", ["plan", "build", "wait", "commit", "output"])
 def test_an_engine_whose_step_was_broken_off_says_so_ever_after(name: str, error: BaseException) -> None:
     kit = make_kit(observers=[Breaking(name, error)])

@@ -58,17 +58,27 @@ class Ban:
 
 
 class Strict:
-    """Leaves the logits alone until a row has two tokens, and then raises, or gives another shape."""
+    """Leaves the logits alone until a row has two tokens, and then gives what `spoil` makes of them."""
 
-    def __init__(self, shape: bool) -> None:
-        self._shape = shape
+    def __init__(self, spoil: Callable[[torch.Tensor], Any]) -> None:
+        self._spoil = spoil
 
-    def apply(self, logits: torch.Tensor, rows: SampledRows) -> torch.Tensor:
-        if bool((rows.generated >= 2).any()):
-            if self._shape:
-                return logits[:, :-1]
-            raise ValueError("two are enough")
-        return logits
+    def apply(self, logits: torch.Tensor, rows: SampledRows) -> Any:
+        return self._spoil(logits) if bool((rows.generated >= 2).any()) else logits
+
+
+def refuse(logits: torch.Tensor) -> None:
+    raise ValueError("two are enough")
+
+
+SPOILS = {
+    "raises": refuse,
+    "another shape": lambda logits: logits[:, :-1],
+    "another dtype": torch.Tensor.double,
+    "another device": lambda logits: logits.to("meta"),
+    "no tensor": torch.Tensor.numpy,
+    "nothing": lambda logits: None,
+}
 
 
 @pytest.fixture
@@ -190,11 +200,11 @@ def test_processors_apply_in_order_of_their_names() -> None:
     assert output.outputs[0].token_ids == (9, 9)
 
 
-@pytest.mark.parametrize("shape", [False, True])
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
 def test_a_processor_that_fails_on_a_row_fails_that_request_alone(
-    shape: bool, caplog: pytest.LogCaptureFixture
+    spoil: Callable[[torch.Tensor], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kit = make_kit(processors={"strict": Strict(shape)})
+    kit = make_kit(processors={"strict": Strict(spoil)})
     long = greedy([12], max_tokens=8, ignore_eos=True, processors=("strict",))
     short = greedy([11], max_tokens=2, ignore_eos=True, processors=("strict",))
     free = request([13], seed=3, max_tokens=8, ignore_eos=True)

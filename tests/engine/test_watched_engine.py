@@ -72,3 +72,26 @@ def test_spans_of_the_queue_never_overlap_and_lie_within_what_the_host_saw() -> 
             assert spans["submit", step].start_ns <= phase.start_ns
         if name == "sample":
             assert phase.end_ns <= spans["wait", step].end_ns
+
+
+class Stumbling:
+    """An observer that breaks the promise not to raise."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def _stumble(self, *_: object) -> None:
+        self._told.append("something")
+        raise ZeroDivisionError
+
+    on_phase = on_step = on_finish = _stumble
+
+
+def test_an_observer_that_raises_is_told_no_more_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    timeline = Timeline()
+    outputs = served([Stumbling(told), timeline])
+    assert [output.outputs for output in outputs] == [output.outputs for output in served([])]
+    assert told == ["something"]
+    assert "the observer 'Stumbling' failed" in caplog.text
+    assert timeline.trace.loads
