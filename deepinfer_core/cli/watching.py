@@ -32,8 +32,9 @@ def add_watching_options(parser: ArgumentParser) -> None:
 def watching(args: Namespace) -> Iterator[tuple[Observer, ...]]:
     """What the options ask for, as observers of an engine. Files are complete when the context ends, however it does.
 
-    Raises `ConfigError` at its start for a file or port that cannot be had.
+    Raises `ConfigError` at its start for a file or port that cannot be had, and for a file that has another use.
     """
+    _refuse_used_files(args)
     observers: list[Observer] = []
     with ExitStack() as stack:
         if args.timeline is not None:
@@ -83,6 +84,19 @@ def _counting(args: Namespace) -> Iterator[Metrics]:
         if args.metrics is not None:
             stack.enter_context(MetricsFile(args.metrics, metrics.registry))
         yield metrics
+
+
+def _refuse_used_files(args: Namespace) -> None:
+    used: dict[Path, str] = {}
+    if hasattr(args, "output"):  # the one command with files of its own
+        from deepinfer_core.batchio.manifest import manifest_path
+        from deepinfer_core.batchio.writer import side_path
+
+        used = {one(args.output).resolve(): "the output's" for one in (Path, side_path, manifest_path)}
+        used[args.input.resolve()] = "the input"
+    for name, path in (("--timeline", args.timeline), ("--metrics", args.metrics)):
+        if path is not None and (other := used.setdefault(path.resolve(), name)) != name:
+            raise ConfigError(f"{name} = {path} is {other} too: give it a file of its own")
 
 
 def _port(text: str) -> int:

@@ -54,6 +54,25 @@ def test_a_timeline(deepinfer, watched, words, tmp_path):
     assert [event["name"] for event in events if event["ph"] == "X"] == ["plan", "plan"]
 
 
+@pytest.mark.parametrize("option", ["--timeline", "--metrics"])
+@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.manifest.json", "out.jsonl.waiting"])
+def test_a_run_keeps_its_files_to_itself(deepinfer, watched, tmp_path, option, name):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"custom_id": "a", "prompt": "a"}\n')
+    code, _, err = deepinfer("run-batch", "-i", source, "-o", target, option, tmp_path / "." / name)
+    assert code == 2
+    assert "give it a file of its own" in err
+    assert watched == []
+    assert source.read_text().startswith('{"custom_id"')
+    assert not target.exists()
+
+
+def test_two_ways_of_watching_need_two_files(deepinfer, watched, words, tmp_path):
+    code, _, err = deepinfer(*words, "--timeline", tmp_path / "one", "--metrics", tmp_path / "one")
+    assert (code, watched) == (2, [])
+    assert "--metrics = " in err
+
+
 def test_a_full_timeline_is_said(deepinfer, watched, words, tmp_path, monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_EVENTS", 3)
     code, _, err = deepinfer(*words, "--timeline", tmp_path / "trace.json")
