@@ -156,16 +156,18 @@ class LLM:
         params = made.params.replace(skip_special_tokens=False)  # they mark the parts of an answer
         readers = [AnswerReader(conversation) for _ in range(params.n)]
 
-        def on_text(_: int, index: int, text: str) -> None:
-            if on_delta is not None:
-                on_delta(index, readers[index].push(text))
+        def tell(index: int, delta: ChatDelta) -> None:
+            if on_delta is not None and (delta.content or delta.reasoning):
+                on_delta(index, delta)
 
         request = Request(made.request_id, prompt_token_ids=prompt, params=params)
-        ((_, output),) = self._run([(0, request)], None if on_delta is None else on_text)
-        answers = (
-            conversation.parse(answer.text, "stop" if answer.finish_reason == "stop" else "length")
-            for answer in output.outputs
-        )
+        run = self._run([(0, request)], lambda _, index, text: tell(index, readers[index].push(text)))
+        ((_, output),) = run
+        answers = []
+        for answer in output.outputs:
+            rest, read = readers[answer.index].finish("stop" if answer.finish_reason == "stop" else "length")
+            tell(answer.index, rest)
+            answers.append(read)
         return ChatOutput(output, tuple(answers))
 
     def forget_prefixes(self) -> None:
@@ -182,12 +184,12 @@ class LLM:
         self, requests: Iterable[tuple[int, Request]], on_text: OnText | None = None
     ) -> Generator[tuple[int, RequestOutput], None, None]:
         """(place, output) of each (place, request), as they finish."""
-        if self._closed:
-            raise DeviceError("this LLM is closed: make a new one")
         run = _Run(IN_FLIGHT * self.config.max_running)
         source = iter(requests)
         try:
             while True:
+                if self._closed:
+                    raise DeviceError("this LLM is closed: make a new one")
                 while run.has_room and (item := next(source, None)) is not None:
                     with interrupt_held():
                         self._add(run, *item, on_text)

@@ -73,7 +73,9 @@ def _custom_id(found: dict[str, Any]) -> str:
     if "custom_id" not in found:
         raise RequestError("custom_id is missing: give each request a name of its own")
     custom_id = found["custom_id"]
-    if not isinstance(custom_id, str) or not custom_id:
+    if custom_id == "":
+        raise RequestError("custom_id is empty: give a string that is not empty")
+    if not isinstance(custom_id, str):
         raise RequestError(f"custom_id is {json_kind(custom_id)}: give a string that is not empty")
     return custom_id
 

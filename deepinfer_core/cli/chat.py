@@ -88,7 +88,7 @@ def _messages(typed: bool) -> Iterator[str]:
 
     while True:
         try:
-            line = input(_PROMPT if typed else "")
+            line = input(_prompt() if typed else "")
         except EOFError:
             return
         except UnicodeDecodeError as error:
@@ -97,6 +97,14 @@ def _messages(typed: bool) -> Iterator[str]:
             ) from error
         if line.strip():
             yield line.strip()
+
+
+def _prompt() -> str:
+    """What asks for a message on standard output; where that is a file, the terminal is asked by other means."""
+    if sys.stdout.isatty():
+        return _PROMPT
+    print(_PROMPT, end="", file=sys.stderr, flush=True)
+    return ""
 
 
 def _answer(talk: Talk, message: str, args: Namespace, typed: bool) -> bool:

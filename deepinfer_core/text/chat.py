@@ -44,7 +44,7 @@ class ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChatDelta:
-    """More of an answer that is being written."""
+    """More of an answer that is being written. Joined, the deltas of an answer are its content and its reasoning."""
 
     content: str
     reasoning: str
@@ -64,7 +64,8 @@ class Conversation:
         """Read one whole answer. Raises `GenerationError` when it cannot be read."""
         reader = AnswerReader(self)
         reader.push(text)
-        return reader.finish(finish_reason)
+        _, answer = reader.finish(finish_reason)
+        return answer
 
 
 class AnswerReader:
@@ -80,14 +81,16 @@ class AnswerReader:
         self._response = recipe.ChatCompletionResponse("", "", 0, 0, 0)
 
     def push(self, text: str) -> ChatDelta:
-        """Take more text; what it adds to the thoughts and the content."""
+        """Take more text; what has become certain of the thoughts and the content. The end of a text that may begin a
+        marker comes with a later one."""
         return self._read(self._recipe.InferenceChunk.text(text))
 
-    def finish(self, finish_reason: Literal["stop", "length"]) -> ChatAnswer:
-        """The whole answer. Nothing may be pushed afterwards."""
+    def finish(self, finish_reason: Literal["stop", "length"]) -> tuple[ChatDelta, ChatAnswer]:
+        """What was still held back, and the whole answer. Nothing may be pushed afterwards."""
         reason = self._recipe.InferenceFinishReason
-        self._read(self._recipe.InferenceChunk.finish(reason.Stop if finish_reason == "stop" else reason.Length), True)
-        return _answer(json.loads(self._response.to_json())["choices"])
+        ended = self._recipe.InferenceChunk.finish(reason.Stop if finish_reason == "stop" else reason.Length)
+        rest = self._read(ended, last=True)
+        return rest, _answer(json.loads(self._response.to_json())["choices"])
 
     def _read(self, given: deepseek_recipe.InferenceChunk, last: bool = False) -> ChatDelta:
         try:

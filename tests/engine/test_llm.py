@@ -285,6 +285,14 @@ def test_a_closed_llm_says_so() -> None:
     assert "closed" in str(output.error)
 
 
+def test_a_stream_of_an_llm_that_was_closed_says_so() -> None:
+    with LLM(TINY, **OPTIONS) as made:
+        stream = made.stream(requests(40))
+        next(stream)
+    with pytest.raises(DeviceError, match="this LLM is closed"):
+        list(stream)
+
+
 def test_without_a_tokenizer_chat_is_refused(llm: LLM) -> None:
     assert llm.tokenizer is None
     with pytest.raises(UnsupportedRequest, match="chat needs a tokenizer"):

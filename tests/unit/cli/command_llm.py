@@ -47,6 +47,7 @@ class CommandLLM(fake_llm.FakeLLM):
             reader = AnswerReader(conversation)
             for piece in (text[:4], text[4:20], text[20:]):
                 on_delta(0, reader.push(piece))
+            on_delta(0, reader.finish("stop")[0])
         answer = conversation.parse(text, "stop")
         return SimpleNamespace(output=self._answer(Request("0", None, ids, chosen(params))), answers=(answer,))
 

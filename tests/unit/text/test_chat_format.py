@@ -4,6 +4,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deepinfer_core.api.errors import GenerationError, PromptTooLong, RequestError, UnsupportedRequest
 from deepinfer_core.text.chat import AnswerReader, ChatFormat, ToolCall, read_conversation
@@ -131,10 +133,23 @@ def test_an_answer_is_read_as_it_comes(size):
     text = "let me see</think>wait" + CALL
     reader = AnswerReader(conversation)
     deltas = [reader.push(text[first : first + size]) for first in range(0, len(text), size)]
-    answer = reader.finish("stop")
+    rest, answer = reader.finish("stop")
+    deltas.append(rest)
     assert answer == conversation.parse(text, "stop")
     assert "".join(delta.content for delta in deltas) == answer.content == "wait"
     assert "".join(delta.reasoning for delta in deltas) == answer.reasoning == "let me see"
+
+
+@given(st.lists(st.sampled_from(["a", "<", "</", "think>", "</think>", "\n", ".\n\n", "｜", "DSML", " "]), max_size=8))
+def test_nothing_of_an_answer_is_lost_at_its_end(pieces):
+    """What the pieces add, with what is held back to the end, is the answer, wherever it is cut."""
+    for fields in (HELLO, PLAIN, {**HELLO, "tools": TOOLS}):
+        conversation = read_conversation(fields)
+        reader = AnswerReader(conversation)
+        deltas = [reader.push(piece) for piece in pieces]
+        rest, answer = reader.finish("length")
+        assert "".join(delta.content for delta in [*deltas, rest]) == answer.content
+        assert "".join(delta.reasoning for delta in [*deltas, rest]) == (answer.reasoning or "")
 
 
 def test_one_conversation_reads_many_answers():
