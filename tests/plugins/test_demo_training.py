@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from dense_v41 import DenseConfig, Quantisation, load_folder
+from dense_v41.draft import DraftOutput
 
 from deepinfer_core.models.deepseek_v41.factory import DeepseekV41Factory
 from training import backbone, drafts
-from training.acceptance import acceptance, calibration_error
+from training.acceptance import Places, acceptance, calibration_error, rounds
 from training.answers import exact_share, json_score
 from training.baseline import NGrams
 from training.bits import bits_per_byte
@@ -66,14 +67,14 @@ def trained(data, tmp_path_factory) -> Path:
     spec = replace(RUN, spec=replace(TINY, vocab_size=320))
     assert not backbone.run(spec, data, work, seconds=0)
     assert backbone.run(spec, data, work, seconds=600)
-    tokenizer = load_tokenizer(data, work, 320)
+    tokenizer = load_tokenizer(data, work, spec)
     state = torch.load(work / backbone.STATE)
     assert state["done"] == 3
     export(work / "model", spec_for(spec.spec, tokenizer), tokenizer, state["model"])
     drafts.run(spec, data, work, work / "model", work / "drafted", seconds=600, until=0.5)
     assert torch.load(work / drafts.STATE)["step"] == 1
     drafts.run(spec, data, work, work / "model", work / "drafted", seconds=600)
-    assert torch.load(work / drafts.STATE)["step"] == 2
+    assert torch.load(work / drafts.STATE)["step"] == 2  # the recipe's
     return work
 
 
@@ -114,17 +115,62 @@ def test_continuations_keep_their_prompts(trained):
     assert torch.equal(rows, continue_prompts(model, [[0, 7, 9], [0, 40]], 8, torch.tensor([0.0, 1.0]), seed=5))
 
 
-def test_acceptance_counts_rounds(trained):
+def test_a_run_that_is_cut_short_leaves_the_rest_to_the_next(trained):
+    model = load_folder(trained / "model", IN_THE_LOOP)
+    recipe = replace(RUN, draft_steps=3)
+    batches = drafts.Batches(recipe, torch.arange(400, dtype=torch.int16) % 300, torch.full((4, 64), 9))
+
+    def steps(training, seconds, until=None):
+        return sum(1 for _ in training.run(batches, seconds, until))
+
+    training = drafts.DraftTraining(recipe, model)
+    assert steps(training, seconds=1e-9) == 0
+    assert training.share == 0
+    assert steps(training, seconds=600) == 3
+    assert steps(training, seconds=600) == 0
+    squeezed = drafts.DraftTraining(recipe, model)
+    assert steps(squeezed, seconds=1e-9, until=0.5) == 1
+    assert (squeezed.step, squeezed.share) == (1, 0.5)
+
+
+def test_rounds_begin_behind_what_the_one_before_accepted():
+    accepted = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]]).bool()
+    there = torch.tensor([[1, 1, 1]] * 5 + [[1, 1, 0], [1, 0, 0]]).bool()
+    first, tokens = rounds(Places(accepted, there, accepted.float(), accepted.float()))
+    assert first.int().tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1]]  # at the places 0, 3 and 4
+    assert tokens.sum() == 9
+    first, tokens = rounds(Places(accepted[5:], there[5:], accepted[5:].float(), accepted[5:].float()))
+    assert first.int().tolist() == [[1, 1, 0]]
+    assert tokens.int().tolist() == [[1, 1, 0]]
+
+
+def test_acceptance_of_drafts_that_are_the_backbone(trained, monkeypatch):
+    """Drafts with the backbone's own distribution are all accepted, greedy and sampled, in rounds of full length."""
     model = load_folder(trained / "drafted", Quantisation(activations=True)).requires_grad_(False)
-    texts = [([0, 50, 51], list(range(60, 75))), ([0, 50], list(range(60, 73)))]
+    ids = continue_prompts(model, [[0, 50, 51], [0, 50]], 32, torch.tensor([0.0, 0.0]))
+    texts = [(ids[0, :3].tolist(), ids[0, 3:].tolist()), (ids[1, :2].tolist(), ids[1, 2:].tolist())]
+
+    def perfect(taps, first, anchors, tokens):
+        rows = next(r for r in seen if len(r) == len(taps))
+        places = anchors[:, None] + 1 + torch.arange(5)
+        logits = model.forward(rows).logits[:, places]
+        return DraftOutput(logits.argmax(-1), logits, torch.full(logits.shape[:3], 20.0))
+
+    seen = []
+    hook = model.register_forward_pre_hook(lambda _, given: seen.insert(0, given[0]))
+    monkeypatch.setattr(model, "draft", perfect)
     result = acceptance(model, texts, texts)
-    assert result["rounds"] == (15 - 1) + (13 - 1)
-    assert all(a >= b for a, b in zip(result["sampled"], result["sampled"][1:], strict=False))
+    hook.remove()
+    for part in (result["greedy"], result["sampled"]):
+        assert part["shares"] == [1.0] * 5
+        assert part["length"] == 6
+        assert part["rounds"] == 2 * -(-28 // 6)
+    assert result["calibration"] == pytest.approx([0] * 5, abs=1e-5)
 
 
 def test_bits_of_a_new_model_are_those_of_a_guess(data, tmp_path):
     """Logits of a new model are near a guess, so bits per token are near log2 of the vocabulary or a little above."""
-    tokenizer = load_tokenizer(data, tmp_path, 320)
+    tokenizer = load_tokenizer(data, tmp_path, replace(RUN, spec=replace(TINY, vocab_size=320)))
     documents = read_documents(data / VALIDATION)
     model = new_model(spec_for(replace(TINY, vocab_size=320), tokenizer), tokenizer, torch.float32)
     tokens = sum(len(ids) - 1 for ids in encode(tokenizer, documents))

@@ -130,7 +130,7 @@ def unevenness(model: DenseModel) -> float:
 def run(recipe: Recipe, data: Path, work: Path, seconds: float) -> bool:
     """Prepare or take up, train, save. True when the training is complete."""
     begun = time.monotonic()
-    tokenizer, stream = prepared(data, work, recipe.spec.vocab_size)
+    tokenizer, stream = prepared(data, work, recipe)
     dtype = torch.bfloat16 if device().type == "cuda" else torch.float32
     model = new_model(spec_for(recipe.spec, tokenizer), tokenizer, dtype)
     backbone = Backbone(recipe, model)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from training.corpus import SEPARATOR, VALIDATION, by_kind, read_documents, training_files
+from training.corpus import SEPARATOR, VALIDATION, by_kind, read_documents, training_documents
 
 ORDER = 5  # bytes of context
 Codes = NDArray[np.uint64]
@@ -68,7 +68,7 @@ def _looked_up(keys: Codes, values: NDArray[np.int64], wanted: Codes) -> NDArray
 
 def sample(folder: Path, size: int) -> bytes:
     """About `size` bytes of whole training documents, drawn at random."""
-    documents = [document for path in training_files(folder) for document in read_documents(path)]
+    documents = training_documents(folder)
     random.Random(0).shuffle(documents)
     taken, parts = 0, []
     for document in documents:

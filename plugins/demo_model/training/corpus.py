@@ -27,6 +27,11 @@ def training_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.txt.xz")) if path.name != VALIDATION]
 
 
+def training_documents(folder: Path, limit: int | None = None) -> list[str]:
+    """The documents of all training files, the first `limit` of each."""
+    return [document for path in training_files(folder) for document in read_documents(path)[:limit]]
+
+
 def kind_of(document: str) -> str:
     """The kind of a held-out document, told from its text: one of KINDS."""
     if document.startswith(USER):

@@ -3,7 +3,8 @@ model's own continuations by turns. Recipe: DSpark, arXiv 2607.05147.
 
     python -m training.drafts --data FOLDER --work FOLDER --model FOLDER --out FOLDER [--seconds 560] [--until 1]
 
-A run does the training up to its share `--until` in at most `--seconds`; the next one takes up where it stopped.
+A run stops at `--seconds` and the next one takes it up. With `--until` a run does the training up to that share of it
+in these seconds, with fewer steps if need be: two runs that must be all have `--until 0.7`, then `--until 1`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from training.continuations import own_text
-from training.corpus import read_documents, training_files
+from training.corpus import training_documents
 from training.dense import IN_THE_LOOP, device, spec_for
 from training.export import export
 from training.fast import compiled, make_drafts_fast
@@ -119,19 +120,20 @@ class DraftTraining:
         self.optimiser = Optimiser([(n, p) for n, p in model.named_parameters() if p.requires_grad], decay=0.0)
         self.losses = compiled(losses) if device().type == "cuda" else losses
 
-    def run(self, batches: Batches, seconds: float, until: float) -> Iterator[tuple[Tensor, Tensor]]:
-        """(loss, acceptances) of each step, up to the share `until`, which is reached by steps or at `seconds`."""
+    def run(self, batches: Batches, seconds: float, until: float | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """(loss, acceptances) of each step. Without `until` the steps decide the share that is done, and `seconds` end
+        the run; with it the share follows the time, or the steps where they are faster."""
         if seconds <= 0:
             raise ValueError("the time was used up before the first step: give more --seconds")
         first, begun = self.share, time.monotonic()
-        target = None
-        while self.share < until:
+        goal, target = 1.0 if until is None else until, None
+        while self.share < goal and (until is not None or time.monotonic() - begun < seconds):
             if target is None or self.step % REUSE == 0:
                 target = ask_backbone(self.model, batches[self.step // REUSE])
             yield self._step(target)
             self.step += 1
-            by_time = first + (until - first) * (time.monotonic() - begun) / seconds
-            self.share = min(until, max(self.step / self.recipe.draft_steps, by_time))
+            by_time = first if until is None else first + (until - first) * (time.monotonic() - begun) / seconds
+            self.share = min(goal, max(self.step / self.recipe.draft_steps, by_time))
 
     def _step(self, target: Target) -> tuple[Tensor, Tensor]:
         anchors = draw_anchors(
@@ -164,16 +166,18 @@ class DraftTraining:
 def own_rows(recipe: Recipe, model: DenseModel, tokenizer: Tokenizer, data: Path, work: Path) -> Tensor:
     """The model's own text int64 [R, T], made once in the work folder."""
     if not (work / OWN).exists():
-        documents = [document for path in training_files(data) for document in read_documents(path)]
+        documents = training_documents(data, recipe.documents)
         torch.save(own_text(model, tokenizer, documents, recipe.own_rows, recipe.draft_length, seed=1), work / OWN)
     return torch.load(work / OWN, map_location=device())
 
 
-def run(recipe: Recipe, data: Path, work: Path, folder: Path, out: Path, seconds: float, until: float = 1.0) -> None:
-    """Train the stages of `folder` up to the share `until`, for at most `seconds`, and write the model to `out`."""
+def run(
+    recipe: Recipe, data: Path, work: Path, folder: Path, out: Path, seconds: float, until: float | None = None
+) -> None:
+    """Train the stages of `folder`, as `DraftTraining.run` says, and write the model to `out`."""
     begun = time.monotonic()
     torch.set_float32_matmul_precision("high")
-    tokenizer, stream = prepared(data, work, recipe.spec.vocab_size)
+    tokenizer, stream = prepared(data, work, recipe)
     dtype = torch.bfloat16 if device().type == "cuda" else torch.float32
     model = load_folder(folder, IN_THE_LOOP, dtype).to(device())
     for module in model.layers.modules():
@@ -210,7 +214,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="checkpoint folder with a trained backbone")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--seconds", type=float, default=3600.0, help="stop in time (default: %(default)s)")
-    parser.add_argument("--until", type=float, default=1.0, help="share of the training (default: %(default)s)")
+    parser.add_argument("--until", type=float, help="share of the training to reach in these seconds")
     parser.add_argument("--tiny", action="store_true", help="the tiny twin")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")

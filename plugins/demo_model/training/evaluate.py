@@ -63,14 +63,15 @@ class Measured:
             by[f"all, {name}"] = bits_per_byte(self.loaded(quantisation), self.tokenizer, self.everything)
         return by
 
-    def load(self) -> list[float]:
-        """Of each layer."""
+    def load(self) -> dict[str, list[float]]:
+        """Of each layer, on everything and on definitions."""
         mixed = random.Random(0).sample(self.everything, len(self.everything))
-        return expert_load(self.model, self._windows(mixed, 256))
+        texts = {"all": mixed, "definitions": self.kinds["glosses"]}
+        return {name: expert_load(self.model, self._windows(documents, 256)) for name, documents in texts.items()}
 
     def bounded(self) -> dict[str, float]:
         """Bounded against exact prefill."""
-        documents = self.everything[::-1]  # definitions and documentation first
+        documents = self.everything[::-1]  # definitions, then documentation, which is more than is looked at
         return bounded_agreement(self.model, self._windows(documents, 1024), REPLAY)
 
     def prefill(self) -> float:

@@ -20,7 +20,7 @@ from deepinfer_demo_model.spec import ModelSpec
 from deepinfer_demo_model.tokenizer_file import token_classes, write_tokenizer
 from training.backbone import STATE
 from training.dense import spec_for
-from training.prepare import TOKENIZER
+from training.prepare import tokenizer_of
 from training.shape import FULL, TINY_RUN
 
 SHARDS = 4  # each under 16 MB
@@ -55,8 +55,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--tiny", action="store_true", help="the tiny twin")
     options = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(options.work / TOKENIZER))
-    spec = spec_for((TINY_RUN if options.tiny else FULL).spec, tokenizer)
+    recipe = TINY_RUN if options.tiny else FULL
+    tokenizer = tokenizer_of(options.work, recipe)
+    spec = spec_for(recipe.spec, tokenizer)
     state = torch.load(options.work / STATE, map_location="cpu")["model"]
     export(options.out, spec, tokenizer, state)
 

@@ -87,6 +87,7 @@ class Recipe:
     """What decides a training run, but the text."""
 
     spec: ModelSpec
+    documents: int | None = None  # of each file that are read, from its beginning; None: all
     tokens: int  # that the backbone sees
     phases: tuple[Phase, ...]
     matrix_rate: float  # peak learning rates of the two optimisers
@@ -115,6 +116,7 @@ FULL = Recipe(
 
 TINY_RUN = Recipe(
     spec=TINY,
+    documents=200,
     tokens=40 * 8 * 64,
     phases=(Phase(0.75, 64, 8), Phase(0.25, 128, 4)),
     matrix_rate=4e-3,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from deepinfer_demo_model.spec import BOS, EOS
 from deepinfer_demo_model.tokenizer_file import PRE_TOKENS, SPECIAL_TOKENS
-from training.corpus import read_documents, rendered, training_files
+from training.corpus import rendered
 
 SINGLE_DIGITS = r"\p{N}"
 BATCH = 4000  # documents encoded at once
@@ -48,9 +47,9 @@ def encode(tokenizer: Tokenizer, documents: Sequence[str]) -> list[list[int]]:
     return [[BOS, *e.ids, *([] if e.ids and e.ids[-1] == EOS else [EOS])] for e in encodings]
 
 
-def encode_corpus(tokenizer: Tokenizer, folder: Path, seed: int = 0) -> Tensor:
-    """int16 [N]: the training documents of `folder`, shuffled, one after the other."""
-    documents = [document for path in training_files(folder) for document in read_documents(path)]
+def encode_corpus(tokenizer: Tokenizer, documents: Sequence[str], seed: int = 0) -> Tensor:
+    """int16 [N]: the documents, shuffled, one after the other."""
+    documents = list(documents)
     random.Random(seed).shuffle(documents)
     parts = []
     for first in range(0, len(documents), BATCH):
