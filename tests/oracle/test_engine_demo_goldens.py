@@ -3,6 +3,7 @@ logprobs, and the experts that each token went to."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from deepinfer_cpu.kernels import kernels
 
 FOLDER = Path(deepinfer_demo_model.__file__).parent / "trained"
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "demo_goldens.npz")
-PROMPTS = len([name for name in GOLDEN if name.startswith("plain_prompt_")])
+ANSWERS = sorted(name.replace("_prompt_", " ") for name in GOLDEN if "_prompt_" in name)
+LONGEST = max(len(GOLDEN[name]) for name in GOLDEN if "_prompt_" in name)
 
 
 @dataclass
@@ -62,26 +64,38 @@ class Case:
     driver: Driver
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "quantised"])
-def case(request: pytest.FixtureRequest) -> Case:
-    recorded = RecordedRoutes()
-    driver = Driver(load_model(FOLDER, quantise=request.param, ops=recorded.ops))
-    if request.param:
-        return Case("quantised", 0.6, 0.4, 0.95, recorded, driver)
-    return Case("plain", 2e-3, 1e-3, 0.999, recorded, driver)
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    def make(variant: str, *limits: float) -> Case:
+        recorded = RecordedRoutes()
+        model = load_model(FOLDER, quantise=variant == "quantised", ops=recorded.ops)
+        return Case(variant, *limits, recorded, Driver(model, slots=1, max_length=LONGEST + 32))
+
+    return {"plain": make("plain", 2e-3, 1e-3, 0.999), "quantised": make("quantised", 0.6, 0.4, 0.95)}
 
 
-@pytest.mark.parametrize("number", range(PROMPTS))
-def test_greedy_answer(case: Case, number: int) -> None:
+def test_long_prompts_bind_what_short_ones_do_not() -> None:
+    """More entries than are selected, and more than the candidate blocks hold."""
+    fields = json.loads((FOLDER / "config.json").read_text())["text_config"]
+    assert len(ANSWERS) >= 26
+    assert max(fields["sliding_window"], fields["index_topk"]) < LONGEST
+    assert fields["candidate_topk_blocks"] * fields["candidate_block_size"] < LONGEST
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_greedy_answer(cases: dict[str, Case], answer: str) -> None:
+    variant, number = answer.split()
+    case = cases[variant]
+
     def golden(name: str) -> torch.Tensor:
         return torch.from_numpy(GOLDEN[f"{case.variant}_{name}_{number}"])
 
-    prompt, answer, experts = golden("prompt").tolist(), golden("greedy").tolist(), golden("experts")
+    prompt, tokens, experts = golden("prompt").tolist(), golden("greedy").tolist(), golden("experts")
     case.recorded.calls.clear()
     rows = [case.driver.prefill(0, prompt, 64)[-1]]
-    rows += [case.driver.step([Chunk(0, [token])])[0][-1] for token in answer[:-1]]
+    rows += [case.driver.step([Chunk(0, [token])])[0][-1] for token in tokens[:-1]]
     logprobs = torch.stack(rows).log_softmax(-1)
-    chosen = logprobs.gather(1, torch.tensor(answer).unsqueeze(1)).squeeze(1)
+    chosen = logprobs.gather(1, torch.tensor(tokens).unsqueeze(1)).squeeze(1)
     assert (logprobs.amax(-1) - chosen).max() <= case.level
     assert (chosen - golden("logprobs")).abs().max() < case.tolerance
     routed = case.recorded.by_layer(len(experts))
