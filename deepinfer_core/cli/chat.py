@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -85,6 +86,8 @@ def _messages(typed: bool) -> Iterator[str]:
     """Lines that are not blank, until the end of standard input."""
     if typed:
         import readline  # noqa: F401  # gives input() its line editing
+    elif isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
 
     while True:
         try:

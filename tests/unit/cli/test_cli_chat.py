@@ -137,17 +137,21 @@ def test_interrupting_the_prompt_leaves(typed, llms):
     assert llms[0].left == 1
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_input_in_another_encoding_is_named(deepinfer, llms, monkeypatch, encoding):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"h\xe9\n"), encoding=encoding))
+@pytest.mark.parametrize(
+    ("encoding", "errors"), [("utf-8", "strict"), ("ascii", "strict"), ("utf-8", "surrogateescape")]
+)
+def test_input_is_utf_8_whatever_the_locale_says(deepinfer, llms, monkeypatch, encoding, errors):
+    text = io.TextIOWrapper(io.BytesIO("é\n".encode()), encoding=encoding, errors=errors)
+    monkeypatch.setattr("sys.stdin", text)
+    assert deepinfer("chat", "--quiet")[:2] == (0, "answer 1\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"h\xe9\n"), encoding=encoding, errors=errors))
     code, out, err = deepinfer("chat")
     assert (code, out) == (2, "")
-    assert f"standard input is not {encoding}: " in err
+    assert "standard input is not utf-8: " in err
 
 
 def test_half_a_surrogate_pair_is_the_messages_fault(deepinfer, llms, monkeypatch):
-    data = io.BytesIO(b"h\xe9\ntwo\n")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data, encoding="utf-8", errors="surrogateescape"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("h\udce9\ntwo\n"))
     code, out, err = deepinfer("chat")
     assert (code, out) == (1, "answer 1\n")
     assert "half of a surrogate pair" in err
