@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepinfer_core.api.errors import ConfigError, InputFileError, RequestError, shown
+from deepinfer_core.api.interrupt import StopSignals
 from deepinfer_core.cli.options import add_engine_options, add_sampling_options, engine_config, load, sampling_values
 from deepinfer_core.cli.watching import add_watching_options, watching
 from deepinfer_core.observe import log
@@ -36,12 +37,12 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """0 when every prompt was answered, 1 when some were not."""
+    """0 when every prompt was answered, 1 when some were not. SIGTERM ends it as Ctrl-C does."""
     texts = args.prompt or [_standard_input()]
     prompts = [_ids(text) for text in texts] if args.ids else texts
     config = engine_config(args)
     params = sampling_values(args)
-    with watching(args) as observers, load(args, config, observers) as llm:
+    with StopSignals(), watching(args) as observers, load(args, config, observers) as llm:
         if args.json:
             outputs = llm.generate(prompts, params)
             _print_records(llm, outputs)

@@ -1,6 +1,7 @@
 """`deepinfer generate`."""
 
 import json
+import signal
 
 import pytest
 from command_llm import CommandLLM
@@ -26,6 +27,17 @@ def test_one_answer_is_shown_while_it_is_written(deepinfer, llms, monkeypatch):
     monkeypatch.setattr(CommandLLM, "generate", break_off)
     code, out, _ = deepinfer("generate", "hello")
     assert (code, out) == (DeviceError.exit_code, "half an answer\n")
+
+
+def test_a_polite_kill_ends_it_as_ctrl_c_does(deepinfer, llms, monkeypatch, tmp_path):
+    def killed(self, prompts, params, on_text):
+        on_text(0, 0, "half an answer")
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(CommandLLM, "generate", killed)
+    code, out, _ = deepinfer("generate", "hello", "--timeline", tmp_path / "trace.json")
+    assert (code, out) == (130, "half an answer\n")
+    assert json.loads((tmp_path / "trace.json").read_text())
 
 
 def test_a_prompt_without_an_answer_shows_nothing(deepinfer, llms):
